@@ -1,0 +1,106 @@
+"""Environments: what a session builds and installs. Locked versions, what the machine offers first, wheels only."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import shutil
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import nox
+from packaging.requirements import Requirement
+
+from tools.lock import LOCK
+from tools.workspace import CORE, ROOT, Package, canonicalize_name, discover, expand_group, find_links, name_of
+
+DIST = ROOT / "dist"
+INSIDE = str(ROOT / "tools" / "inside.py")  # runs in the environment under test, the rest of tools/ does not
+
+
+def uv() -> str:
+    """The uv that nox itself uses."""
+    from nox.virtualenv import UV
+
+    return UV
+
+
+def install(session: nox.Session, *what: str, pins: Path | None = LOCK, more: Iterable[str] = ()) -> None:
+    """`uv pip install` under the pins."""
+    flags = ["-c", str(pins)] if pins else []
+    flags += ["--override", str(ROOT / "constraints.overrides"), "--no-sources", *find_links(), *more]
+    session.install(*flags, *what)
+
+
+def build(session: nox.Session, package: Package, *, source: Path | None = None, sdist: bool = False) -> Path:
+    """The wheel of a package in dist/, made from its folder or from `source`; by way of an sdist where asked."""
+    with tempfile.TemporaryDirectory() as folder:
+        kind = [] if sdist else ["--wheel"]
+        command = ["uv", "build", *kind, "--quiet", "--no-sources", "--out-dir", folder, str(source or package.folder)]
+        session.run(*command, silent=True, external=True)
+        DIST.mkdir(exist_ok=True)
+        made = [Path(shutil.move(path, DIST / path.name)) for path in Path(folder).glob("*.[wt]*")]
+    return next(path for path in made if path.suffix == ".whl")
+
+
+class Wheels:
+    """Freshly built wheels of members, and requirement lines that mean exactly them."""
+
+    def __init__(self, session: nox.Session, packages: Iterable[Package]) -> None:
+        core = discover()[CORE]
+        members = {package.dist: package for package in [core, *packages]}
+        self.packages = members
+        self.paths = {dist: build(session, package) for dist, package in members.items()}
+
+    def line(self, dist: str, extras: Iterable[str] = ()) -> str:
+        """`dist[extras] @ file:///…whl`, with those of the extras that the distribution has."""
+        known = ",".join(sorted(set(extras) & set(self.packages[dist].extras)))
+        return f"{dist}[{known}] @ {self.paths[dist].as_uri()}" if known else f"{dist} @ {self.paths[dist].as_uri()}"
+
+    def lines(self, wanted: Iterable[str] = (), extras: Iterable[str] = ()) -> list[str]:
+        """All the wheels (with `extras`) and the requirements `wanted`, in which members stand for their wheels."""
+        plain, taken = [], {dist: set(extras) for dist in self.packages}
+        for text in wanted:
+            requirement = Requirement(text)
+            name = canonicalize_name(requirement.name)
+            if name in taken:
+                taken[name] |= requirement.extras
+            else:
+                plain.append(text)
+        return [*(self.line(dist, more) for dist, more in taken.items()), *plain]
+
+
+def everything(packages: dict[str, Package]) -> list[str]:
+    """All members editable, with all their extras and groups."""
+    lines: list[str] = []
+    for package in packages.values():
+        extras = ",".join(sorted(package.extras))
+        lines += ["-e", f"{package.folder}[{extras}]" if extras else str(package.folder)]
+        groups = package.pyproject.get("dependency-groups", {})
+        lines += [line for name in groups for line in package.group(name) if name_of(line) not in packages]
+    return lines
+
+
+def tools_of(*groups: str) -> list[str]:
+    """Dependency groups of the workspace root: what the sessions themselves need."""
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return [line for name in groups for line in expand_group(pyproject, name)]
+
+
+class Spent:
+    """Seconds of a block: on the clock, and of the processor (which does not feel the neighbours)."""
+
+    clock: float
+    processor: float
+
+
+@contextlib.contextmanager
+def measured() -> Iterator[Spent]:
+    spent, start, before = Spent(), time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    yield spent
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent.clock = time.monotonic() - start
+    spent.processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
