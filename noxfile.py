@@ -4,8 +4,10 @@
 n-th of them, `PYTHONS="3.12 3.13"` chooses the interpreters.
 """
 
+import json
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 import nox
@@ -13,9 +15,9 @@ import nox
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))
 
-from tools import linting, pythons, suite, workspace  # noqa: E402
+from tools import floors, linting, pythons, releasing, shipping, skeletons, suite, workspace  # noqa: E402
 from tools import lock as locking  # noqa: E402
-from tools.environment import everything, tools_of  # noqa: E402
+from tools.environment import Wheels, everything, install, tools_of, uv  # noqa: E402
 
 nox.needs_version = ">=2025.5.1"
 nox.options.default_venv_backend = "uv"
@@ -26,6 +28,7 @@ os.environ["UV_PYTHON_DOWNLOADS"] = "never"
 PACKAGES = workspace.discover()
 CHOSEN = workspace.selected()
 BASE, NEWEST = pythons.base(), pythons.newest()
+SHARDS = 12  # at most, of the packages on a pull request
 
 
 def cells() -> list[object]:
@@ -34,40 +37,52 @@ def cells() -> list[object]:
     for name in CHOSEN:
         also = [] if PACKAGES[name].needs_torch or NEWEST == BASE else [NEWEST]
         for python in pythons.asked() or [BASE, *also]:
-            pairs.append(nox.param(python, name, id=name if python == BASE else f"{name}-{python}"))
+            label = name if python == BASE else f"{name}-{python}"
+            pairs.append(nox.param(pythons.find(python) or python, name, id=label))
     return pairs
 
 
-per_package = nox.parametrize("package", [nox.param(name, id=name) for name in CHOSEN])
+def each(names: list[str]) -> object:
+    """One session a package, on the oldest interpreter."""
+    return nox.parametrize("python,package", [nox.param(pythons.find(BASE), name, id=name) for name in names])
+
+
+METHODS = [name for name in CHOSEN if not PACKAGES[name].is_core]
+
+
+def named(session: nox.Session) -> tuple[list[str], list[str]]:
+    """The packages that the arguments after `--` begin with (all methods if none), and the other arguments."""
+    names = [word for word in session.posargs if word in PACKAGES]
+    return names or METHODS, [word for word in session.posargs if word not in PACKAGES]
+
+
+# --- every day ---
+
+
+@nox.session(venv_backend="none")
+def dev(session: nox.Session) -> None:
+    """.venv with all members editable and all groups, at the locked versions."""
+    session.run(uv(), "venv", "--quiet", "--allow-existing", "--python", BASE, ".venv", external=True)
+    pins = ["-c", str(locking.LOCK), "--override", "constraints.overrides", "--no-sources", *workspace.find_links()]
+    wanted = [*everything(PACKAGES), *tools_of("lint")]
+    session.run(uv(), "pip", "install", "--python", ".venv", *pins, *wanted, external=True)
+
+
+@nox.session(python=BASE)
+def lint(session: nox.Session) -> None:
+    """Style, types, dependencies, imports, workflows, lock, wheel contents, news, cards and results."""
+    install(session, *everything(PACKAGES), *tools_of("lint", "docs", "mutants"))
+    linting.run(session, PACKAGES)
 
 
 @nox.session
 @nox.parametrize("python,package", cells())
 def test(session: nox.Session, package: str) -> None:
     """Test what is shipped: the wheels alone in a clean environment; branch coverage of the installed files."""
+    suite.prepare(session, PACKAGES[package])
     suite.run(session, PACKAGES[package])
-
-
-@nox.session(python=BASE)
-def lint(session: nox.Session) -> None:
-    """Style, types, dependencies, imports, workflows, lock, wheel contents, news, cards and results."""
-    install(session, *everything(PACKAGES), *tools_of("lint"))
-    linting.run(session, PACKAGES)
-
-
-@nox.session(venv_backend="none")
-def dev(session: nox.Session) -> None:
-    """.venv with all members editable and all groups, at the locked versions."""
-    session.run("uv", "venv", "--quiet", "--allow-existing", "--python", BASE, ".venv", external=True)
-    pins = ["-c", str(locking.LOCK), "--override", "constraints.overrides", "--no-sources", *workspace.find_links()]
-    wanted = [*everything(PACKAGES), *tools_of("lint")]
-    session.run("uv", "pip", "install", "--python", ".venv", *pins, *wanted, external=True)
-
-
-@nox.session(venv_backend="none")
-def lock(session: nox.Session) -> None:
-    """Write constraints.txt; `-- --upgrade` takes newer versions."""
-    locking.compile_lock(uv(), locking.LOCK, upgrade="--upgrade" in session.posargs)
+    if absent := pythons.missing():
+        session.log(f"not run, for want of the interpreter: Python {', '.join(absent)}")
 
 
 @nox.session(python=BASE)
@@ -82,3 +97,164 @@ def integration(session: nox.Session) -> None:
     if not session.posargs:
         for package in PACKAGES.values():
             suite.run_slow(session, package)
+
+
+# --- other versions ---
+
+
+@nox.session
+@each(CHOSEN)
+def lowest(session: nox.Session, package: str) -> None:
+    """The tests at the declared floors, the core from the tag of its floor; `-- --torch` lowers torch too."""
+    with tempfile.TemporaryDirectory() as folder:
+        core = floors.oldest_core(session, PACKAGES[package], Path(folder))
+        wheels = Wheels(session, [PACKAGES[package]], core=core)
+        pins = floors.lowest_pins(session, PACKAGES[package], wheels, Path(folder))
+        suite.prepare(session, PACKAGES[package], pins=pins, core=core)
+    suite.run_plain(session, PACKAGES[package])
+
+
+@nox.session
+@each(CHOSEN)
+def newest(session: nox.Session, package: str) -> None:
+    """The tests at the newest versions there are; the locked torch stays unless `-- --torch`."""
+    with tempfile.TemporaryDirectory() as folder:
+        suite.prepare(session, PACKAGES[package], pins=floors.newest_pins(session, Path(folder)))
+    suite.run_plain(session, PACKAGES[package])
+
+
+# --- results ---
+
+
+def with_results(session: nox.Session, names: list[str], *groups: str) -> None:
+    """A clean environment of wheels in which the claims and duels of some packages run."""
+    wheels = Wheels(session, [PACKAGES[name] for name in names])
+    lines = [line for name in names for group in groups for line in PACKAGES[name].group(group)]
+    install(session, *wheels.lines(lines, extras=["repro", "test"]))
+
+
+@nox.session(python=BASE)
+def reproduce(session: nox.Session) -> None:
+    """Re-measure the claims of `-- <package> …`: claims.json and figures in its folder, a report in results/."""
+    names, options = named(session)
+    with_results(session, names)
+    for name in names:
+        committed = [] if {"--scale", "--seed-offset"} & set(options) else ["--record", f"packages/{name}"]
+        session.run("offprints", "reproduce", name, "--out", "results", *committed, *options)
+
+
+@nox.session(python=BASE)
+def bench(session: nox.Session) -> None:
+    """Run the duels of `-- <package> …` on a quiet machine and write bench.json in its folder."""
+    names, options = named(session)
+    with_results(session, names, "bench", "test")
+    for name in names:
+        session.run("offprints", "bench", name, "--record", f"packages/{name}", *options)
+
+
+@nox.session
+@each(METHODS)
+def verify(session: nox.Session, package: str) -> None:
+    """Recompute one committed claim and seed, drawn by lot."""
+    with_results(session, [package])
+    session.run("offprints", "verify", package, "--against", f"packages/{package}", *session.posargs)
+
+
+@nox.session
+@each(CHOSEN)
+def mutants(session: nox.Session, package: str) -> None:
+    """Of 20 mutants of the package, drawn with a seed that is shown, at least 80 % die in its fast tests."""
+    suite.prepare(session, PACKAGES[package])
+    install(session, *tools_of("mutants"))
+    with session.chdir(PACKAGES[package].folder):
+        session.run(
+            "python", str(ROOT / "tools" / "mutants.py"), PACKAGES[package].module, *session.posargs, env=suite.ALONE
+        )
+
+
+# --- documents ---
+
+
+@nox.session(python=BASE)
+def card(session: nox.Session) -> None:
+    """Write the result blocks of every README, and the table of methods in the first one."""
+    install(session, *Wheels(session, []).lines(extras=["repro"]))
+    for name in named(session)[0]:
+        session.run("offprints", "card", f"packages/{name}")
+    session.run("python", "tools/readme.py")
+
+
+@nox.session(python=BASE)
+def docs(session: nox.Session) -> None:
+    """Build the site into site/, strictly and offline; `-- serve` shows it while you write."""
+    install(session, *Wheels(session, []).lines(tools_of("docs"), extras=["repro"]))
+    if "serve" in session.posargs:
+        session.run("mkdocs", "serve")
+    else:
+        session.run("mkdocs", "build", "--strict", "--quiet")
+        session.run("python", "tools/offline.py", "site")
+
+
+# --- upkeep ---
+
+
+@nox.session(venv_backend="none")
+def lock(session: nox.Session) -> None:
+    """Write constraints.txt; `-- --upgrade` takes newer versions."""
+    locking.compile_lock(uv(), locking.LOCK, upgrade="--upgrade" in session.posargs)
+
+
+@nox.session(python=BASE)
+def new(session: nox.Session) -> None:
+    """`-- <dist> "<one line>"`: a package in one folder that passes lint and test at once; no other file is edited."""
+    if len(session.posargs) != 2:
+        session.error('usage: nox -s new -- <dist> "<one line>"')
+    folder = skeletons.write(*session.posargs)
+    package = workspace.Package(folder)
+    wheels = Wheels(session, [package])
+    install(session, *wheels.lines(package.group("test"), extras=["repro", "test"]), *tools_of("style"))
+    where = str(folder.relative_to(ROOT))
+    session.run("ruff", "check", "--fix", "--quiet", where)
+    session.run("ruff", "format", "--quiet", where)
+    install(session, *Wheels(session, [package]).lines(), more=["--reinstall-package", package.dist])
+    session.run(
+        "offprints", "reproduce", package.dist, "--scale", "cpu", "--out", f"results/{package.dist}", "--record", where
+    )
+    session.run("offprints", "bench", package.dist, "--record", where)
+    session.run("offprints", "card", where)
+
+
+@nox.session
+@each(CHOSEN)
+def api(session: nox.Session, package: str) -> None:
+    """The public interface against the last release: a break needs a removal in the news."""
+    install(session, *tools_of("release"))
+    releasing.check_api(session, PACKAGES[package])
+
+
+@nox.session(python=BASE)
+def release(session: nox.Session) -> None:
+    """`-- <dist> <major|minor|patch|first>`: version, changelog, test, lowest, api, commit and tag. Pushes nothing."""
+    if len(session.posargs) != 2 or session.posargs[0] not in PACKAGES:
+        session.error(f"usage: nox -s release -- <dist> <{'|'.join(releasing.PARTS)}>; packages: {', '.join(PACKAGES)}")
+    install(session, *tools_of("release"))
+    releasing.make(session, PACKAGES[session.posargs[0]], session.posargs[1])
+
+
+@nox.session
+@each(CHOSEN)
+def package(session: nox.Session, package: str) -> None:
+    """What a release publishes: sdist and wheel, checked, installed outside the workspace, with a list of parts."""
+    install(session, *tools_of("release"))
+    shipping.run(session, PACKAGES[package])
+
+
+@nox.session(venv_backend="none")
+def plan(session: nox.Session) -> None:
+    """For continuous integration: the shards that the affected packages fill, as JSON."""
+    count = min(SHARDS, len(CHOSEN))
+    line = f"shards={json.dumps([f'{index + 1}/{count}' for index in range(count)])}"
+    session.log(line)
+    if path := os.environ.get("GITHUB_OUTPUT"):
+        with open(path, "a", encoding="utf-8") as output:
+            output.write(line + "\n")

@@ -35,25 +35,35 @@ def install(session: nox.Session, *what: str, pins: Path | None = LOCK, more: It
     session.install(*flags, *what)
 
 
-def build(session: nox.Session, package: Package, *, source: Path | None = None, sdist: bool = False) -> Path:
-    """The wheel of a package in dist/, made from its folder or from `source`; by way of an sdist where asked."""
-    with tempfile.TemporaryDirectory() as folder:
+def build(session: nox.Session, folder: Path, out: Path = DIST, *, sdist: bool = False) -> Path:
+    """The wheel of the package in `folder`, in `out`; by way of an sdist, which is kept beside it, where asked."""
+    with tempfile.TemporaryDirectory() as scratch:
+        if any(path.is_symlink() and not path.exists() for path in (folder / "src").rglob("*")):
+            folder = without_dangling_links(folder, Path(scratch) / folder.name)
         kind = [] if sdist else ["--wheel"]
-        command = ["uv", "build", *kind, "--quiet", "--no-sources", "--out-dir", folder, str(source or package.folder)]
-        session.run(*command, silent=True, external=True)
-        DIST.mkdir(exist_ok=True)
-        made = [Path(shutil.move(path, DIST / path.name)) for path in Path(folder).glob("*.[wt]*")]
-    return next(path for path in made if path.suffix == ".whl")
+        made = Path(scratch) / "made"
+        session.run("uv", "build", *kind, "--quiet", "--no-sources", "--out-dir", str(made), str(folder), silent=True)
+        out.mkdir(parents=True, exist_ok=True)
+        built = [Path(shutil.move(path, out / path.name)) for path in made.glob("*.[wt]*")]
+    return next(path for path in built if path.suffix == ".whl")
+
+
+def without_dangling_links(folder: Path, copy: Path) -> Path:
+    """A copy to build from while a package has no results yet: its links to them point nowhere."""
+
+    def dangling(parent: str, names: list[str]) -> list[str]:
+        return [name for name in names if name == "__pycache__" or not (Path(parent) / name).exists()]
+
+    return Path(shutil.copytree(folder, copy, ignore=dangling))
 
 
 class Wheels:
     """Freshly built wheels of members, and requirement lines that mean exactly them."""
 
-    def __init__(self, session: nox.Session, packages: Iterable[Package]) -> None:
-        core = discover()[CORE]
-        members = {package.dist: package for package in [core, *packages]}
-        self.packages = members
-        self.paths = {dist: build(session, package) for dist, package in members.items()}
+    def __init__(self, session: nox.Session, packages: Iterable[Package], *, core: Path | None = None) -> None:
+        core_package = Package(core) if core else discover()[CORE]
+        self.packages = {package.dist: package for package in [*packages, core_package]}
+        self.paths = {dist: build(session, package.folder) for dist, package in self.packages.items()}
 
     def line(self, dist: str, extras: Iterable[str] = ()) -> str:
         """`dist[extras] @ file:///…whl`, with those of the extras that the distribution has."""

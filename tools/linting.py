@@ -62,4 +62,4 @@ def deptry(session: nox.Session, package: Package) -> None:
 
 def wheel(session: nox.Session, package: Package) -> str:
     """What is wrong with the contents of the package's wheel, in one line."""
-    return "; ".join(wheels.problems(build(session, package), package))
+    return "; ".join(wheels.problems(build(session, package.folder), package))
