@@ -1,0 +1,341 @@
+"""Duels: ours against what a user would pick instead, on equal results, in one process and one thread.
+
+    def test_compress(duel):
+        duel(sizes=[512, 2048, 8192], make=lambda n: cache(n), ours=lambda x: compress(x, slots=64),
+             peers={"keep all": keep_all, "python loop": loop_compress},
+             same=lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5),
+             target={"python loop": 5.0}, growth="n")
+
+Provisional: the pytest plugin and the command line use it.
+"""
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from offprints.checks import require_range
+from offprints.claims import record
+from offprints.device import memory_stats, reset_peak, stopwatch
+from offprints.seeding import rng
+from offprints.testing.values import is_array, is_float, is_tensor, leaves, mapped
+
+SCHEMA = "offprints.bench/1"
+ROUNDS = 30
+"""Most rounds of a recorded duel, in the pilot and again in the final race."""
+Run = Callable[[object], object]
+_PROBE = "OFFPRINTS_DUEL_PROBE"
+_POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "NUMEXPR_NUM_THREADS")
+
+
+def limit_threads() -> dict[str, int]:
+    """One thread in every pool that is loaded, and in those that load later; the pools and their threads."""
+    os.environ.update(dict.fromkeys(_POOLS, "1"))
+    import threadpoolctl
+
+    threadpoolctl.threadpool_limits(1)
+    pools = {pool["internal_api"]: pool["num_threads"] for pool in threadpoolctl.threadpool_info()}
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)
+        pools["torch"] = torch.get_num_threads()
+    return pools
+
+
+def fingerprint(dist: str, tests: Path) -> str:
+    """Hash of what the benchmark file reaches inside the package."""
+    return record.fingerprint(dist.replace("-", "_"), tests)
+
+
+@dataclass
+class Bench:
+    """The duels of one test session: how long they may take, what they found, where that is written."""
+
+    file: Path | None = None
+    rounds: int | None = None
+    rows: list[dict] = field(default_factory=list)
+    times: list[str] = field(default_factory=list)
+    tests: Path = Path()
+    device: str = "cpu"
+    dtypes: set[str] = field(default_factory=set)
+
+    def table(self) -> list[str]:
+        """The report in lines: the threads, and ratios with the absolute times of this machine."""
+        return [f"threads: {limit_threads()}", *self.times] if self.rows else []
+
+    def write(self, dist: str | None = None) -> None:
+        """Write bench.json (schema `offprints.bench/1`), where a file was asked for and something was measured."""
+        if self.file is None or not self.rows:
+            return
+        folder = next(folder for folder in self.tests.parents if (folder / "pyproject.toml").exists())
+        dist = dist or tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]
+        rows = sorted(self.rows, key=lambda row: (row["id"], row["peer"], row["size"]))
+        env = record.environment(dist, self.device, ", ".join(sorted(self.dtypes)))
+        content = {"schema": SCHEMA, "fingerprint": fingerprint(dist, self.tests), "env": env, "duels": rows}
+        record.write(self.file, record.rounded(content))
+
+
+@dataclass
+class Duel:
+    """The fixture `duel`. Without `--duel-record` it proves equal results and races three rounds, which judge nothing."""
+
+    bench: Bench
+    test: str
+    nodeid: str
+    path: Path
+
+    def __call__(
+        self, *, sizes: Sequence[int], make: Callable[[int], object], ours: Run,
+        peers: Mapping[str, Run | Mapping[str, Run]],
+        same: Callable[[object, object], bool | None] | None = None,
+        quality: tuple[Callable[[object, object], float], Callable[[float, float], bool]] | None = None,
+        target: Mapping[str, float | Mapping[int, float]] | None = None, growth: str | None = None,
+        device: str = "cpu", id: str | None = None,
+    ) -> None:
+        """Race ours against every peer at every size, interleaved, in random order.
+
+        A verdict: *pass* when the lower end of the 95 % interval of the median ratio (time of the peer / ours) reaches
+        the target and the time of ours grows no faster than said, *fail* when the upper end does not reach it or the
+        time grows faster, *open* between. It is recorded, never raised.
+
+        Args:
+            sizes: what `make` takes, ascending; targets are for the largest.
+            make: size -> input, handed to every side.
+            ours: input -> output.
+            peers: name -> the same, or name -> {setting -> the same}: the fastest setting races, and is recorded.
+            same: (ours, peer) -> None or True when equal, else False or AssertionError.
+            quality: instead of `same`, where outputs differ by nature: ((input, output) -> number, (ours, peer) ->
+                whether ours is good enough); the numbers stand beside the ratio.
+            target: peer -> ratio to reach, or {size: ratio}.
+            growth: time of ours, as "1", "n", "n log n", "n^1.5", "n^2"; the fitted exponent may be 0.2 higher.
+            device: where it runs.
+            id: name of the record; the test's name by default.
+
+        Raises:
+            TypeError: unless exactly one of `same` and `quality` is given.
+            ValueError: if a target names no peer or size, or `same` accepts an output that was spoilt on purpose.
+            AssertionError: if the results differ.
+        """
+        target, id, sizes = target or {}, id or self.test, sorted(sizes)
+        if (same is None) == (quality is None):
+            raise TypeError("duel must have either same= or quality=.")
+        _known("target", target, peers)
+        if probe := os.environ.get(_PROBE):
+            return _probe(json.loads(probe), id, sizes, make, {"ours": ours, **peers}, device)
+        self.bench.tests, self.bench.device = self.path, device
+        typical, rows = [], []
+        for size in sizes:
+            data = make(size)
+            settings = {name: _fastest(peer, data, device) for name, peer in peers.items() if isinstance(peer, Mapping)}
+            fair = {"ours": ours, **peers} | {name: peers[name][setting] for name, setting in settings.items()}
+            outputs = {name: run(data) for name, run in fair.items()}
+            self.bench.dtypes |= {str(x.dtype).removeprefix("torch.") for x in leaves(outputs["ours"]) if is_float(x)}
+            judge = (lambda name: _equal(outputs, name, same)) if same else lambda name: _good(outputs, name, data, *quality)
+            judged = {name: judge(name) for name in peers}
+            wanted = {name: _target(target.get(name), size, sizes) for name in peers}
+            seconds = self._race(fair, data, device, wanted)
+            typical.append(float(np.median(seconds["ours"])))
+            for name in peers:
+                ratio, interval = _ratio(seconds, name)
+                rows.append({
+                    "id": id, "peer": name, "size": size, "ratio": ratio, "interval": interval, "target": wanted[name],
+                    "verdict": _verdict(interval, wanted[name]), "growth": None, "memory": None,
+                    "quality": judged[name], "setting": settings.get(name),
+                })
+                self._tell(rows[-1], typical[-1], float(np.median(seconds[name])))
+        self._judge_growth(growth, sizes, typical, rows)
+        if self.bench.file:
+            self._weigh(rows, id, sizes[-1])
+        self.bench.rows += rows
+
+    def _race(self, sides: Mapping[str, Run], data: object, device: str, wanted: Mapping[str, float | None]) -> dict:
+        """Seconds per side and round. A pilot finds how many rounds it takes; the result comes from fresh ones."""
+        limit_threads()
+        for run in sides.values():
+            run(data)
+        once = {name: max(_seconds(run, data, 1, device), 1e-7) for name, run in sides.items()}
+        repeats = {name: max(1, math.ceil(0.005 / seconds)) for name, seconds in once.items()}  # the clock is coarse
+        gen, cap = rng(0), self.bench.rounds or (ROUNDS if self.bench.file else 3)
+        race = lambda rounds: _rounds(sides, data, repeats, rounds, gen, device)  # noqa: E731
+        rounds, seconds = 0, {name: [] for name in sides}
+        while self.bench.file and rounds < cap:
+            rounds = min(cap, rounds + 5)
+            for name, more in race(rounds - len(seconds["ours"])).items():
+                seconds[name] += more
+            if all(_decided(*_ratio(seconds, name), wanted[name]) for name in wanted):
+                break
+        return race(rounds or cap)
+
+    def _judge_growth(self, growth: str | None, sizes: list[int], seconds: list[float], rows: list[dict]) -> None:
+        if growth is None:
+            return
+        expected, fitted = _exponent(sizes, [_growth(growth)(n) for n in sizes]), _exponent(sizes, seconds)
+        for row in rows:
+            row["growth"] = {"expected": growth, "fitted": fitted}
+            if row["size"] == sizes[-1] and fitted > expected + 0.2:
+                row["verdict"] = "fail"
+        told = f"time grows by exponent {fitted:.2f}, {growth} is {expected:.2f} over these sizes"
+        self.bench.times.append(f"{rows[0]['id']}: {told}")
+
+    def _tell(self, row: Mapping, ours: float, theirs: float) -> None:
+        low, high = row["interval"]
+        gate = f"target {row['target']:g}: {row['verdict']}" if row["target"] else "no target"
+        self.bench.times.append(
+            f"{row['id']} at {row['size']}: {ours * 1e3:.4g} ms, {row['peer']} {theirs * 1e3:.4g} ms, "
+            f"ratio {row['ratio']:.3g} [{low:.3g}, {high:.3g}], {gate}"
+        )
+
+    def _weigh(self, rows: list[dict], id: str, size: int) -> None:
+        """Peak memory in bytes of each side at the largest size, each in a fresh process that runs this test alone."""
+        peaks: dict[tuple, int] = {}
+        test = f"{self.path}::{self.nodeid.partition('::')[2]}"
+        for row in (row for row in rows if row["size"] == size):
+            for side, setting in (("ours", None), (row["peer"], row["setting"])):
+                if (side, setting) not in peaks:
+                    peaks[side, setting] = _peak({"id": id, "side": side, "setting": setting}, test)
+            row["memory"] = {"ours": peaks["ours", None], "peer": peaks[row["peer"], row["setting"]]}
+
+
+def _probe(job: Mapping, id: str, sizes: Sequence[int], make: Callable, sides: Mapping, device: str) -> None:
+    if job["id"] != id:
+        return
+    run = sides[job["side"]][job["setting"]] if job["setting"] else sides[job["side"]]
+    run(make(sizes[0]))  # imports and caches are no part of the peak
+    data = make(sizes[-1])
+    reset_peak(device)
+    before = memory_stats(device).current
+    output = run(data)
+    Path(job["file"]).write_text(str(max(memory_stats(device).peak - before, 0)))
+    del output
+
+
+def _peak(job: Mapping, test: str) -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "peak")
+        plugins = ["-p", "no:cacheprovider", "-p", "offprints.testing.plugin"]
+        command = [sys.executable, "-m", "pytest", "-q", *plugins, "--slow", test]
+        environment = os.environ | {_PROBE: json.dumps({**job, "file": str(file)})}
+        child = subprocess.run(command, env=environment, capture_output=True, text=True)
+        if not file.exists():
+            raise RuntimeError(f"measuring the memory of {job['side']} failed:\n{child.stdout}{child.stderr}")
+        return int(file.read_text())
+
+
+def _seconds(run: Run, data: object, repeats: int, device: str) -> float:
+    with stopwatch(device) as watch:
+        for _ in range(repeats):
+            run(data)
+    return watch.seconds / repeats
+
+
+def _rounds(
+    sides: Mapping[str, Run], data: object, repeats: Mapping[str, int], rounds: int, gen: np.random.Generator,
+    device: str,
+) -> dict[str, list[float]]:
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(rounds):
+        for name in gen.permutation(list(sides)).tolist():
+            seconds[name].append(_seconds(sides[name], data, repeats[name], device))
+    return seconds
+
+
+def _fastest(settings: Mapping[str, Run], data: object, device: str) -> str:
+    for run in settings.values():
+        run(data)
+    return min(settings, key=lambda name: min(_seconds(settings[name], data, 1, device) for _ in range(3)))
+
+
+def _ratio(seconds: Mapping[str, Sequence[float]], peer: str) -> tuple[float, tuple[float, float]]:
+    """Median over rounds of peer / ours, and its 95 % bootstrap interval."""
+    ratios = np.divide(seconds[peer], seconds["ours"])
+    medians = np.median(rng(0).choice(ratios, (2000, len(ratios))), axis=1)
+    low, high = np.quantile(medians, (0.025, 0.975))
+    return float(np.median(ratios)), (float(low), float(high))
+
+
+def _decided(ratio: float, interval: tuple[float, float], target: float | None) -> bool:
+    low, high = interval
+    return high - low <= 0.05 * ratio or (target is not None and not low < target <= high)
+
+
+def _verdict(interval: tuple[float, float], target: float | None) -> str | None:
+    if target is None:
+        return None
+    return "pass" if interval[0] >= target else "fail" if interval[1] < target else "open"
+
+
+def _target(target: float | Mapping[int, float] | None, size: int, sizes: Sequence[int]) -> float | None:
+    if isinstance(target, Mapping):
+        _known("target", target, sizes)
+        return target.get(size)
+    return target if size == sizes[-1] else None
+
+
+def _known(what: str, given: Mapping, known: Mapping | Sequence) -> None:
+    if unknown := [key for key in given if key not in known]:
+        raise ValueError(f"{what} must name one of {', '.join(map(str, known))}, got {unknown[0]}.")
+
+
+def _growth(name: str) -> Callable[[int], float]:
+    """The function that "1", "n", "n log n", "n^1.5", "n^2 log n" stand for."""
+    found = re.fullmatch(r"1|n(?:\^(\d+(?:\.\d+)?))?( log n)?", name)
+    if not found:
+        raise ValueError(f"growth must be '1', 'n', 'n log n', 'n^1.5' or the like, got {name!r}.")
+    power = 0.0 if name == "1" else float(found[1] or 1)
+    return lambda n: n**power * (math.log(n) if found[2] else 1.0)
+
+
+def _exponent(sizes: Sequence[int], values: Sequence[float]) -> float:
+    """Slope of log value on log size."""
+    require_range("sizes", len(sizes), low=2, because="an exponent is fitted")
+    return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
+
+
+def _equal(outputs: Mapping[str, object], peer: str, same: Callable) -> None:
+    """Results are equal, and `same` would have seen it if they were not: each array of ours is spoilt in turn."""
+    ours, theirs = outputs["ours"], outputs[peer]
+    assert _says(same, ours, theirs), f"ours and {peer} differ: {ours!r:.200} and {theirs!r:.200}"
+    spoilt = list(_spoilt(ours))
+    if not spoilt or any(_says(same, wrong, theirs) for wrong in spoilt):
+        raise ValueError(f"same must refuse an output that is 5 % off in one entry; against {peer} it accepts one.")
+
+
+def _says(same: Callable, ours: object, theirs: object) -> bool:
+    try:
+        answer = same(ours, theirs)  # None is a test by assertions that passed; numpy's False is no `False`
+        return answer is None or bool(answer)
+    except AssertionError:
+        return False
+
+
+def _good(outputs: Mapping, peer: str, data: object, measure: Callable, rule: Callable) -> dict[str, float]:
+    found = {"ours": float(measure(data, outputs["ours"])), "peer": float(measure(data, outputs[peer]))}
+    assert rule(*found.values()), f"ours has quality {found['ours']:.6g}, {peer} {found['peer']:.6g}"
+    return found
+
+
+def _spoilt(output: object) -> Iterator[object]:
+    for chosen, leaf in enumerate(leaves(output)):
+        if not is_array(leaf) or math.prod(leaf.shape):
+            turn = iter(range(sys.maxsize))
+            yield mapped(lambda x, turn=turn, chosen=chosen: _bumped(x) if next(turn) == chosen else x, output)
+
+
+def _bumped(x: object) -> object:
+    """A copy whose largest entry is 5 % off (one off, where it is no float, or nothing)."""
+    wrong = x.detach().clone().contiguous() if is_tensor(x) else np.array(x)
+    flat, kind = wrong.reshape(-1), str(wrong.dtype)
+    if "float" in kind or "complex" in kind:
+        at = int(abs(flat).argmax())
+        flat[at] += 0.05 * flat[at] if flat[at] else 1
+    else:
+        flat[0] = not flat[0] if "bool" in kind else flat[0] + 1
+    return wrong if is_tensor(x) or wrong.ndim else type(x)(wrong)

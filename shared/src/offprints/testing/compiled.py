@@ -1,0 +1,76 @@
+"""The check of `torch.compile`, in a process of its own: import hooks that check types break tracing."""
+
+import functools
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import traceback
+
+import torch
+
+from offprints.testing.conformance import Conformance
+from offprints.testing.values import assert_close, is_float, leaves, mapped
+
+
+@functools.cache
+def failures(path: str) -> dict[str, str]:
+    """Class -> what went wrong, or "", for all torch modules and functions of a test file; one process for them all."""
+    command = [sys.executable, "-m", "offprints.testing.compiled", path]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+    run = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert run.returncode == 0, f"{' '.join(command)} failed:\n{run.stderr}"
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+def examine(path: str) -> dict[str, str]:
+    """Load a test file and try every case of it that does not skip `compile`."""
+    spec = importlib.util.spec_from_file_location("conformance_cases", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    found = {}
+    for case in vars(module).values():
+        if isinstance(case, type) and issubclass(case, Conformance) and hasattr(case, "test_compile"):
+            found[case.__qualname__] = "" if "compile" in case.skip else _failure(case)
+    return found
+
+
+def compiles(case: Conformance) -> None:
+    """Traced whole, values and gradients equal the eager ones, and the second call traces nothing.
+
+    Raises:
+        AssertionError: if they differ.
+        RuntimeError: of torch, at a graph break or a second tracing.
+    """
+    thing, inputs = case.prepared()
+    traced = torch.compile(lambda *args: case.call(thing, *args), fullgraph=True, backend="eager")
+    parameters = list(thing.parameters()) if isinstance(thing, torch.nn.Module) else []
+    results = [_values_and_gradients(run, inputs, parameters) for run in (lambda *a: case.call(thing, *a), traced)]
+    assert_close(results[1], results[0], case.tolerance, "values and gradients, compiled and eager")
+    with torch.compiler.set_stance("fail_on_recompile"):
+        _values_and_gradients(traced, case.prepared(seed=1)[1], parameters)
+
+
+def _failure(case: type[Conformance]) -> str:
+    torch.compiler.reset()
+    try:
+        compiles(case())
+    except Exception:
+        return traceback.format_exc(limit=-4)
+    return ""
+
+
+def _values_and_gradients(run: object, inputs: tuple, parameters: list) -> list:
+    inputs = mapped(lambda x: x.detach().clone().requires_grad_() if is_float(x) else x, inputs)
+    values = leaves(run(*inputs))
+    follow = [x for x in values if getattr(x, "requires_grad", False)]
+    wanted = [x for x in leaves(inputs) if is_float(x)] + [p for p in parameters if p.requires_grad]
+    total = sum((x.real**2).sum() for x in follow)
+    gradients = torch.autograd.grad(total, wanted, allow_unused=True, materialize_grads=True) if follow else ()
+    return [*values, *gradients]
+
+
+if __name__ == "__main__":
+    print(json.dumps(examine(sys.argv[1])))  # noqa: T201 -- to the process that asked

@@ -1,0 +1,74 @@
+"""Fake tensors that claim to be on CUDA: device mix-ups show without a GPU."""
+
+import copy
+import ctypes
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from offprints.testing.values import is_tensor, leaves, mapped
+
+Move = Callable[[object], object]
+_CUDA, _META, _DEVICES = 1, 14, 21  # c10::DeviceType
+
+
+def on_fake_cuda(act: Callable[[Move, str], object]) -> None:
+    """Run `act(move, device)` on fake CUDA tensors: `move` takes tensors and modules there, as `.to("cuda")` would.
+
+    Where the action takes gradients and torch has no CUDA at all, fake tensors on the meta device stand in
+    (the autograd engine asks for a real accelerator); they miss only CPU indices of gather and embedding.
+
+    Raises:
+        RuntimeError: of torch, where CPU and CUDA tensors meet.
+        AssertionError: if a tensor of the result is not on the device.
+    """
+    for device in ("cuda", "meta"):
+        with _cuda_guard(), FakeTensorMode(allow_non_fake_inputs=True):
+            try:
+                result = act(lambda value, device=device: _moved(value, device), device)
+            except RuntimeError as error:
+                if device == "cuda" and ("accelerator device" in str(error) or "not linked with" in str(error)):
+                    continue
+                raise
+            stray = [x for x in leaves(result) if is_tensor(x) and x.device.type != device]
+            assert not stray, f"inputs on {device}, but a result on {stray[0].device}"
+            return
+
+
+def _moved(value: object, device: str) -> object:
+    if isinstance(value, torch.nn.Module):
+        value = copy.deepcopy(value)
+        for module in value.modules():
+            for name, p in module._parameters.items():
+                if p is not None:
+                    module._parameters[name] = torch.nn.Parameter(_claim(p, device), p.requires_grad)
+            module._buffers.update({name: _claim(b, device) for name, b in module._buffers.items() if b is not None})
+        return value
+    return mapped(lambda x: _claim(x, device) if is_tensor(x) else x, value)
+
+
+def _claim(x: torch.Tensor, device: str) -> torch.Tensor:
+    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=device)
+
+
+@contextmanager
+def _cuda_guard() -> Iterator[None]:
+    """Let C++ switch to a CUDA device that is not there.
+
+    A torch built for CUDA has a call for that. One built without has no guard for the device type, and indexing
+    would stop at its absence: the do-nothing guard of the meta device is lent to it.
+    """
+    torch._C._ensureCUDADeviceGuardSet()
+    guards = None
+    for library in () if torch.version.cuda else (Path(torch.__file__).parent / "lib").glob("libc10.*"):
+        symbol = "_ZN3c104impl26device_guard_impl_registryE"
+        guards = (ctypes.c_void_p * _DEVICES).in_dll(ctypes.CDLL(str(library)), symbol)
+        guards[_CUDA] = guards[_META]
+    try:
+        yield
+    finally:
+        if guards is not None:
+            guards[_CUDA] = None
