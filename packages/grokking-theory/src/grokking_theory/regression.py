@@ -1,0 +1,265 @@
+"""What the kernel regime predicts: kernel regression, and the network linearised at its weights."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Self
+
+import numpy as np
+import torch
+from jaxtyping import Float, Num
+from numpy.typing import ArrayLike, NDArray
+from offprints.checks import require_choice, require_finite, require_range, require_shape
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
+from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
+from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from grokking_theory.empirical import Forward, empirical_ntk, evaluating
+from grokking_theory.kernels import expected_ntk, onehot_rbf
+from grokking_theory.model import QuadraticNetwork
+from grokking_theory.tasks import Task, require_consistent
+
+ArrayKernel = Callable[[NDArray[np.generic], NDArray[np.generic]], ArrayLike]
+
+RESIDUAL = 1e-9
+"""A Cholesky solution is kept if its residual is this small against the targets; else eigenvalues are cut."""
+
+
+class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
+    """Ψ(x) = Σ_i K(x, x_i) λ_i with (K + ridge · I) λ = y (definition 2.3): a kernel method for any number of outputs.
+
+    With ridge = 0 it interpolates: λ is the solution of least norm, eigenvalues below rcond times the largest cut.
+
+    Args:
+        kernel: "rbf" exp(-‖x - x'‖² / features) of the raw features; "onehot_rbf" and "expected_ntk", which take
+            integer tuples; or a function of (n, m) and (n2, m) arrays that returns an (n, n2) array or tensor.
+        ridge: added to the diagonal.
+        rcond: the cut, for ridge = 0 and a singular kernel.
+
+    Attributes:
+        X_fit_: training inputs (n, m).
+        dual_coef_: λ, (n,) or (n, outputs).
+
+    Raises:
+        TypeError: at fit, if a kernel of integer tuples gets something else.
+        ValueError: at fit, if ridge < 0, or ridge = 0 and equal inputs have different targets.
+    """
+
+    def __init__(self, kernel: str | ArrayKernel = "rbf", ridge: float = 0.0, rcond: float = 1e-10) -> None:
+        self.kernel = kernel
+        self.ridge = ridge
+        self.rcond = rcond
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Solve for the coefficients, in O(n³)."""
+        require_range("ridge", self.ridge, low=0)
+        require_range("rcond", self.rcond, low=0, high=1, high_open=True)
+        X, y = validate_data(self, X, y, multi_output=True, y_numeric=True)
+        y = np.asarray(y, dtype=np.float64)
+        if self.ridge == 0:
+            require_consistent("training data", torch.from_numpy(X.astype(np.float64)), torch.from_numpy(y))
+        self.X_fit_ = X
+        self.dual_coef_ = _solve(self._kernel(X, X), y, self.ridge, self.rcond)
+        return self
+
+    def predict(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Ψ(X), (n,) or (n, outputs)."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False)
+        return self._kernel(X, self.X_fit_) @ self.dual_coef_
+
+    def _kernel(self, left: NDArray[np.generic], right: NDArray[np.generic]) -> NDArray[np.float64]:
+        if callable(self.kernel):
+            values = np.asarray(self.kernel(left, right), dtype=np.float64)
+        elif require_choice("kernel", self.kernel, ("rbf", "onehot_rbf", "expected_ntk")) == "rbf":
+            values = rbf_kernel(left, right)
+        else:
+            kernel = onehot_rbf if self.kernel == "onehot_rbf" else expected_ntk
+            values = kernel(_tuples(left, self.kernel), _tuples(right, self.kernel)).numpy()
+        require_shape("kernel(X, X')", values, (len(left), len(right)))
+        require_finite("kernel(X, X')", values)
+        return values
+
+
+def _tuples(X: NDArray[np.generic], kernel: str) -> Tensor:
+    whole = np.issubdtype(X.dtype, np.integer) or bool((X == np.floor(X)).all())
+    if not whole:
+        raise TypeError(f"X must hold integer tuples for kernel={kernel!r}, got fractions in {X.dtype}.")
+    return torch.from_numpy(X.astype(np.int64))
+
+
+def _solve(kernel: NDArray[np.float64], y: NDArray[np.float64], ridge: float, rcond: float) -> NDArray[np.float64]:
+    """Cholesky where it is accurate, else the pseudo-inverse with small eigenvalues cut."""
+    regular = kernel + ridge * np.eye(len(kernel))
+    try:
+        solution = cho_solve(cho_factor(regular, lower=True), y)
+        if np.linalg.norm(regular @ solution - y) <= RESIDUAL * np.linalg.norm(y):
+            return solution
+    except LinAlgError:
+        pass
+    values, vectors = eigh(regular)
+    inverse = np.zeros_like(values)
+    kept = values > rcond * max(values[-1], 0.0)
+    inverse[kept] = 1 / values[kept]
+    return vectors @ (inverse * (vectors.T @ y).T).T
+
+
+class Linearization:
+    """The network linearised at its present weights, trained to time t by gradient flow on ½ Σ ‖f - y‖² (section 3):
+
+        f_t(x) = f_0(x) + K(x, X) K⁻¹ (I - e^{-K t}) (y - f_0(X)),    f_∞(x) = f_0(x) + K(x, X) K⁺ (y - f_0(X))
+
+    One eigendecomposition serves all times. t is learning rate × steps of gradient descent on that sum.
+
+    Args:
+        model: at the weights to linearise at, usually the initial ones; it is not changed.
+        x_train: n inputs.
+        y_train: targets, (n,) or (n, C) like the outputs of the model.
+        x_test: n_test inputs to predict.
+        mode: "full" couples the outputs through the (nC, nC) kernel, which is what training the network would do;
+            "per_output" treats each output by its own (n, n) kernel.
+        rcond: eigenvalues below rcond times the largest count as zero.
+        limit: the largest n · C that "full" accepts.
+        chunk: see `empirical_ntk`.
+        max_bytes: see `empirical_ntk`.
+        forward_fn: see `empirical_ntk`.
+
+    Raises:
+        ValueError: if the targets do not fit the outputs, are not finite or contradict each other, or n · C > limit.
+        MemoryBudgetError: if a kernel exceeds `max_bytes`.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        x_train: Num[Tensor, "n ..."],
+        y_train: Num[Tensor, "n ..."],
+        x_test: Num[Tensor, "n_test ..."],
+        mode: Literal["full", "per_output"] = "full",
+        rcond: float = 1e-10,
+        limit: int = 6000,
+        chunk: int = 64,
+        max_bytes: int = 2 << 30,
+        forward_fn: Forward | None = None,
+    ) -> None:
+        require_choice("mode", mode, ("full", "per_output"))
+        require_range("rcond", rcond, low=0, high=1, high_open=True)
+        require_finite("y_train", y_train)
+        require_consistent("training data", x_train, y_train)
+        with evaluating(model), torch.no_grad():
+            read = forward_fn or (lambda model, x: model(x))
+            start, self.initial = read(model, x_train), read(model, x_test)
+        require_shape("y_train", y_train, tuple(start.shape), hint="Give one-hot rows for class labels.")
+        gap = (y_train.to(start.dtype) - start).reshape(len(x_train), -1)
+        outputs = gap.shape[1]
+        options = {"chunk": chunk, "max_bytes": max_bytes, "forward_fn": forward_fn}
+        if mode == "full":
+            hint = 'Use mode="per_output", or raise limit.'
+            require_range("n · C", gap.numel(), high=limit, because="limit", hint=hint)
+            kernels = [(_flat(model, x_train, None, options), _flat(model, x_test, x_train, options))]
+            gaps = [gap.reshape(-1)]
+        else:
+            kernels = [
+                (empirical_ntk(model, x_train, output=o, **options), empirical_ntk(model, x_test, x_train, output=o, **options))
+                for o in range(outputs)
+            ]
+            gaps = list(gap.t())
+        self.factors = []
+        for (square, cross), one in zip(kernels, gaps, strict=True):
+            values, vectors = torch.linalg.eigh(square)
+            kept = values > rcond * values[-1].clamp_min(0)
+            self.factors.append((values[kept], vectors[:, kept].t() @ one, vectors[:, kept], cross))
+        self.mode, self.start = mode, start
+
+    def at(self, time: float | None = None) -> tuple[Tensor, Tensor]:
+        """Predictions on the training and the test inputs at time t >= 0; None is t = ∞."""
+        if time is not None:
+            require_range("time", time, low=0)
+        moves = []
+        for values, gap, vectors, cross in self.factors:
+            grown = gap / values if time is None else gap * -torch.expm1(-values * time) / values
+            moves.append((vectors @ (values * grown), cross @ (vectors @ grown)))
+        joined = [parts[0] if self.mode == "full" else torch.stack(parts, 1) for parts in zip(*moves, strict=True)]
+        return self.start + joined[0].reshape(self.start.shape), self.initial + joined[1].reshape(self.initial.shape)
+
+
+def _flat(model: nn.Module, x: Tensor, x2: Tensor | None, options: dict) -> Tensor:
+    kernel = empirical_ntk(model, x, x2, output="full", **options)
+    rows, columns, outputs, _ = kernel.shape
+    return kernel.permute(0, 2, 1, 3).reshape(rows * outputs, columns * outputs)
+
+
+def linearized_predictions(
+    model: nn.Module,
+    x_train: Num[Tensor, "n ..."],
+    y_train: Num[Tensor, "n ..."],
+    x_test: Num[Tensor, "n_test ..."],
+    time: float | None = None,
+    mode: Literal["full", "per_output"] = "full",
+    rcond: float = 1e-10,
+    limit: int = 6000,
+    chunk: int = 64,
+    max_bytes: int = 2 << 30,
+    forward_fn: Forward | None = None,
+) -> Tensor:
+    """What the kernel regime would predict: f_0(x) + K(x, X) K⁺ (y - f_0(X)), or the same at a finite time.
+
+    Arguments and errors are those of `Linearization`; `time` None is training to convergence.
+
+    Returns:
+        Predictions on `x_test`, in the shape of the model's outputs.
+    """
+    found = Linearization(model, x_train, y_train, x_test, mode, rcond, limit, chunk, max_bytes, forward_fn)
+    return found.at(time)[1]
+
+
+@dataclass(frozen=True)
+class LinearizedCurve:
+    """Losses and accuracies of the linearised network over time, each (times,).
+
+    The loss is the mean over points of the square error summed over outputs; the accuracy that of the largest output
+    (classification) or of thresholding at p/2 (regression).
+    """
+
+    times: np.ndarray
+    train_loss: np.ndarray
+    test_loss: np.ndarray
+    train_acc: np.ndarray
+    test_acc: np.ndarray
+
+
+def linearized_curve(
+    model: QuadraticNetwork,
+    task: Task,
+    times: Sequence[float],
+    mode: Literal["full", "per_output"] = "full",
+    rcond: float = 1e-10,
+    limit: int = 6000,
+    max_bytes: int = 2 << 30,
+) -> LinearizedCurve:
+    """The counterfactual to a training run: what NTK training on the same split would have done.
+
+    Classification is fitted to one-hot targets by square loss. Arguments and errors as in `Linearization`.
+    """
+    (x_train, y_train), (x_test, y_test) = task.train, task.test
+    device = model.W.device
+    x_train, y_train, x_test, y_test = (value.to(device) for value in (x_train, y_train, x_test, y_test))
+    classes = task.kind == "classification"
+    want = [F.one_hot(y, task.p).double() if classes else y for y in (y_train, y_test)]
+    head = None if classes else _regression_head
+    found = Linearization(model, x_train, want[0], x_test, mode, rcond, limit, max_bytes=max_bytes, forward_fn=head)
+    rows = []
+    for time in times:
+        losses, hits = [], []
+        for guess, right in zip(found.at(time), want, strict=True):
+            losses.append(float((guess - right).square().reshape(len(right), -1).sum(1).mean()))
+            right_one = guess.argmax(1) == right.argmax(1) if classes else (guess - right).abs() < task.p / 2
+            hits.append(float(right_one.double().mean()))
+        rows.append(losses + hits)
+    return LinearizedCurve(np.asarray(times, dtype=float), *np.array(rows).T)
+
+
+def _regression_head(model: QuadraticNetwork, triples: Tensor) -> Float[Tensor, " n"]:
+    return model.forward_triples(triples)
