@@ -1,12 +1,9 @@
-"""Rules of this repository that no linter knows. Runs in the lint environment: `python tools/rules.py`."""
+"""Rules of this repository that no linter knows. Runs in the lint environment: `python -m tools.rules`."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tools.docstrings import any_problems, docstring_problems
 from tools.files import news_problems, requirement_problems, text_problems
