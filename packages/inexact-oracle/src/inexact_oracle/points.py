@@ -1,0 +1,82 @@
+"""The caller's array type in, float64 inside, the caller's array type out."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector: TypeAlias = NDArray[np.float64]
+Restore: TypeAlias = "Callable[[float, Vector], tuple[float, Vector]]"
+
+
+@runtime_checkable
+class TensorLike(Protocol):
+    """What is used of a torch tensor, so that torch itself is never imported here."""
+
+    def detach(self) -> "TensorLike": ...  # noqa: D102
+    def is_floating_point(self) -> bool: ...  # noqa: D102
+    def new_tensor(self, data: object) -> "TensorLike": ...  # noqa: D102
+
+
+Point: TypeAlias = "NDArray[np.floating] | Sequence[float] | TensorLike"
+
+
+def _same(value: float, grad: Vector) -> tuple[float, Vector]:
+    return value, grad
+
+
+def to_float64(x: Point, dim: int) -> tuple[Vector, Restore]:
+    """A private float64 copy of the query and the map that takes a reply back to the caller's kind and dtype.
+
+    Raises:
+        TypeError: the query is not an array of real numbers.
+        ValueError: its shape is not (dim,), or it holds NaN or infinity.
+    """
+    restore: Restore = _same
+    if isinstance(x, np.ndarray):
+        if x.dtype == np.float64:
+            point = x.copy()
+        elif x.dtype.kind in "fiu":
+            point = x.astype(np.float64)
+            if x.dtype.kind == "f":
+                kind = x.dtype.type
+                restore = lambda value, grad: (kind(value), grad.astype(kind))  # noqa: E731
+        else:
+            raise TypeError(f"x must hold real numbers, got dtype {x.dtype}.")
+    elif isinstance(x, TensorLike):
+        tensor = x
+        if not tensor.is_floating_point():
+            raise TypeError("x must be a floating-point tensor, got an integer or boolean one.")
+        point = np.array(tensor.detach().cpu().double().numpy())  # type: ignore[attr-defined]
+        restore = lambda value, grad: (tensor.new_tensor(value), tensor.new_tensor(grad))  # noqa: E731
+    else:
+        point = np.array(x, dtype=np.float64)
+    if point.shape != (dim,):
+        raise ValueError(f"x must have shape ({dim},), got {point.shape}.")
+    # One sum instead of isfinite().all(): this line runs at every query.
+    if not np.isfinite(point.sum()) and not np.isfinite(point).all():
+        raise ValueError("x must be finite, got NaN or infinity.")
+    point += 0.0  # -0.0 and 0.0 are one point
+    return point, restore
+
+
+def checked_reply(value: object, grad: object, dim: int, query: int) -> tuple[float, Vector]:
+    """Value and gradient of a user's oracle as float and float64 (dim,), or a ValueError that names the query."""
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"oracle returned a value that is no number at query {query}: {value!r}.") from error
+    if isinstance(grad, TensorLike):
+        grad = grad.detach().cpu().double().numpy()  # type: ignore[attr-defined]
+    try:
+        slope = np.array(grad, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"oracle returned a gradient that is no array at query {query}: {grad!r}.") from error
+    if slope.shape != (dim,):
+        raise ValueError(f"oracle returned a gradient of shape {slope.shape} at query {query}, expected ({dim},).")
+    if not np.isfinite(number):
+        raise ValueError(f"oracle returned the value {number} at query {query}, expected a finite number.")
+    if not np.isfinite(slope.sum()) and not np.isfinite(slope).all():
+        raise ValueError(f"oracle returned a gradient with NaN or infinity at query {query}.")
+    return number, slope
