@@ -51,7 +51,11 @@ def _pair(path: str | Path) -> tuple[Path, Path]:
 
 
 def save(
-    path: str | Path, tensors: "Mapping[str, np.ndarray | torch.Tensor]", *, method: str, version: str,
+    path: str | Path,
+    tensors: "Mapping[str, np.ndarray | torch.Tensor]",
+    *,
+    method: str,
+    version: str,
     config: Mapping[str, object],
 ) -> Path:
     """Write `<path>.safetensors` and `<path>.json` and return the former.

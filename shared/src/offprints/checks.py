@@ -40,8 +40,16 @@ def _interval(low: float | None, high: float | None, low_open: bool, high_open: 
 
 
 def require_range(
-    name: str, value: T, *, low: float | None = None, high: float | None = None, low_open: bool = False,
-    high_open: bool = False, integer: bool = False, because: str = "", hint: str = "",
+    name: str,
+    value: T,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    low_open: bool = False,
+    high_open: bool = False,
+    integer: bool = False,
+    because: str = "",
+    hint: str = "",
 ) -> T:
     """Return `value` if it is a real number (an integer if `integer`) in the interval.
 
@@ -121,7 +129,9 @@ def require_finite(name: str, array: object, *, hint: str = "") -> None:
         bad, entries = np.argwhere(~np.isfinite(values)), values.size
     if len(bad):
         where = tuple(int(i) for i in bad[0])
-        raise ValueError(message(name, "finite", f"{len(bad)} NaN or inf of {entries} entries, the first at {where}", hint))
+        raise ValueError(
+            message(name, "finite", f"{len(bad)} NaN or inf of {entries} entries, the first at {where}", hint)
+        )
 
 
 def require_choice(name: str, value: T, choices: Iterable[T], *, hint: str = "") -> T:
@@ -184,7 +194,9 @@ class Problems:
     def __enter__(self) -> "Problems":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if kind is None and self.found:
             count = f"{len(self.found)} problem" + "s" * (len(self.found) > 1)
             raise ValueError(f"{self.what}: {count}.\n" + "\n".join(f"  - {problem}" for problem in self.found))

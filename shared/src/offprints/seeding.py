@@ -51,7 +51,7 @@ def isolated(seed: int) -> Iterator[None]:
         random.seed(seed)  # noqa: TID251
         np.random.seed(seed % 2**32)  # noqa: TID251
         if torch:
-            torch.manual_seed(seed)  # noqa: TID251
+            torch.manual_seed(seed)
         yield
     finally:
         random.setstate(python)

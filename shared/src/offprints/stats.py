@@ -30,7 +30,12 @@ def sign_flip(gaps: Sequence[float] | np.ndarray) -> float:
     if gaps.size == 1:  # two patterns: the gap and its mirror
         return 0.5 if gaps[0] > 0 else 1.0
     result = scipy_stats.permutation_test(
-        (gaps,), np.mean, permutation_type="samples", alternative="greater", vectorized=True, rng=np.random.default_rng(0),
+        (gaps,),
+        np.mean,
+        permutation_type="samples",
+        alternative="greater",
+        vectorized=True,
+        rng=np.random.default_rng(0),
         n_resamples=np.inf if gaps.size <= EXACT_LIMIT else 99_999,
     )
     return float(result.pvalue)

@@ -1,11 +1,11 @@
 """What a paper says, measured here: claims, the closed set of expectations, verdicts, and the runner.
 
-    METHOD = Method(dist="lococo", title=..., ...)
+METHOD = Method(dist="lococo", title=..., ...)
 
-    @METHOD.claim("table2", where="Table 2", says="...", paper={"ours": 8.1},
-                  expect=[less("ours", than=best("h2o", "window"), by=0.02)],
-                  smoke=Scale(seeds=2, steps=40), cpu=Scale(seeds=6, steps=1500))
-    def table2(seed: int, scale: Scale, device: str) -> dict[str, float]: ...
+@METHOD.claim("table2", where="Table 2", says="...", paper={"ours": 8.1},
+expect=[less("ours", than=best("h2o", "window"), by=0.02)],
+smoke=Scale(seeds=2, steps=40), cpu=Scale(seeds=6, steps=1500))
+def table2(seed: int, scale: Scale, device: str) -> dict[str, float]: ...
 """
 
 from offprints.claims.expectations import (
@@ -28,7 +28,30 @@ from offprints.claims.record import fingerprint
 from offprints.claims.runner import Done, Outcome, Store, run
 
 __all__ = [
-    "Claim", "ClaimError", "Done", "Expectation", "Finding", "Method", "MissingResource", "Outcome", "Runs", "Scale", "Store",
-    "Verdict", "best", "bound", "exact", "fingerprint", "greater", "less", "load_method", "methods", "monotone", "rate",
-    "run", "scaled", "slope", "within",
+    "Claim",
+    "ClaimError",
+    "Done",
+    "Expectation",
+    "Finding",
+    "Method",
+    "MissingResource",
+    "Outcome",
+    "Runs",
+    "Scale",
+    "Store",
+    "Verdict",
+    "best",
+    "bound",
+    "exact",
+    "fingerprint",
+    "greater",
+    "less",
+    "load_method",
+    "methods",
+    "monotone",
+    "rate",
+    "run",
+    "scaled",
+    "slope",
+    "within",
 ]

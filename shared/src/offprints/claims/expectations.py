@@ -7,7 +7,7 @@ or identity is violated. *open*: neither.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import Protocol
 
 import numpy as np
@@ -19,7 +19,7 @@ Metrics = Mapping[str, np.ndarray]
 """Values by metric name, one per run (seed), all in the same order."""
 
 
-class Verdict(str, Enum):
+class Verdict(StrEnum):
     """What came out; the order is from best to worst."""
 
     HOLDS = "holds"
@@ -62,7 +62,7 @@ def _tested(text: str, p: float, opposite: float, statistic: float, interval: st
 
 
 @dataclass(frozen=True)
-class scaled:  # noqa: N801 (reads as a word inside `than=`)
+class scaled:
     """A metric times a factor, as a threshold."""
 
     metric: str
@@ -73,7 +73,7 @@ class scaled:  # noqa: N801 (reads as a word inside `than=`)
 
 
 @dataclass(frozen=True, init=False)
-class best:  # noqa: N801
+class best:
     """The strongest of several peers, in each run by itself: the least for `less`, the greatest for `greater`."""
 
     metrics: tuple[str, ...]
@@ -118,7 +118,7 @@ class _Compare:
         return _tested(text, stats.sign_flip(gap), stats.sign_flip(-gap), float(gap.mean()), stats.mean_interval(gap))
 
 
-class less(_Compare):  # noqa: N801
+class less(_Compare):
     """`metric` is less than `than` by more than `by`: paired sign-flip test on `than - metric - by`."""
 
     def judge(self, metrics: Metrics) -> Finding:
@@ -126,7 +126,7 @@ class less(_Compare):  # noqa: N801
         return self._gap(metrics, -1, "min", "<")
 
 
-class greater(_Compare):  # noqa: N801
+class greater(_Compare):
     """`metric` is greater than `than` by more than `by`: paired sign-flip test on `metric - than - by`."""
 
     def judge(self, metrics: Metrics) -> Finding:
@@ -135,7 +135,7 @@ class greater(_Compare):  # noqa: N801
 
 
 @dataclass(frozen=True)
-class within:  # noqa: N801
+class within:
     """`metric` equals `than` up to `margin`: the 90 % interval of the paired difference lies inside (TOST at 5 %)."""
 
     metric: str
@@ -156,7 +156,7 @@ class within:  # noqa: N801
 
 
 @dataclass(frozen=True)
-class rate:  # noqa: N801
+class rate:
     """A proportion over runs lies above `at_least`, or below `at_most`: exact binomial test.
 
     `metric` is 0 or 1 in each run, or a pair of names (hits, trials) of counts that are added up over runs.
@@ -188,7 +188,7 @@ class rate:  # noqa: N801
 
 
 @dataclass(frozen=True)
-class bound:  # noqa: N801
+class bound:
     """A theorem: `metric` bounds `truth` in every run, and is not vacuous (median ratio at most `ceiling`).
 
     The ratio is bound ÷ truth for an upper bound, truth ÷ bound for a lower one: 1 is tight, ∞ proves nothing.
@@ -220,7 +220,7 @@ class bound:  # noqa: N801
 
 
 @dataclass(frozen=True)
-class exact:  # noqa: N801
+class exact:
     """An identity: `metric` equals `to` within `tol` in every run."""
 
     metric: str
@@ -240,7 +240,7 @@ class exact:  # noqa: N801
 
 
 @dataclass(frozen=True)
-class slope:  # noqa: N801
+class slope:
     """A growth exponent: the 95 % interval of the log-log slope lies inside [`low`, `high`].
 
     `metrics` maps each x to the metric measured there; the points of all runs are fitted together.
@@ -265,7 +265,7 @@ class slope:  # noqa: N801
 
 
 @dataclass(frozen=True)
-class monotone:  # noqa: N801
+class monotone:
     """The metrics rise (or fall) in the order given: Page's trend test over runs (two metrics: the sign-flip test)."""
 
     metrics: Sequence[str]

@@ -96,7 +96,9 @@ class Claim:
         promised = set().union(*(expectation.names() for expectation in self.expect))
         missing = sorted(promised - set(metrics))
         if missing:
-            raise ClaimError(f"{self.id}, seed {seed}: no metric {', '.join(missing)}; got {', '.join(sorted(metrics))}.")
+            raise ClaimError(
+                f"{self.id}, seed {seed}: no metric {', '.join(missing)}; got {', '.join(sorted(metrics))}."
+            )
         bad = [f"{name} = {value}" for name, value in metrics.items() if not math.isfinite(value)]
         if bad:
             raise ClaimError(f"{self.id}, seed {seed}: metrics must be finite, got {', '.join(bad)}.")
@@ -162,8 +164,18 @@ class Method:
         return importlib.metadata.version(self.dist)
 
     def claim(
-        self, id: str, *, where: str, says: str, expect: Sequence[Expectation], smoke: Scale, cpu: Scale,
-        paper: Mapping[str, float] | None = None, full: Scale | None = None, tolerance: float = 1e-6, note: str = "",
+        self,
+        id: str,
+        *,
+        where: str,
+        says: str,
+        expect: Sequence[Expectation],
+        smoke: Scale,
+        cpu: Scale,
+        paper: Mapping[str, float] | None = None,
+        full: Scale | None = None,
+        tolerance: float = 1e-6,
+        note: str = "",
     ) -> Callable[[Callable[[int, Scale, str], Output]], Callable[[int, Scale, str], Output]]:
         """Declare a claim: a decorator for its function `(seed, scale, device) -> metrics and series`.
 
@@ -225,7 +237,9 @@ def methods() -> dict[str, importlib.metadata.EntryPoint]:
     for entry in sorted(importlib.metadata.entry_points(group=GROUP), key=lambda entry: entry.name):
         other = found.setdefault(entry.name, entry)
         if other.value != entry.value:
-            raise ValueError(f"two distributions register the method {entry.name!r}: {other.value} and {entry.value}. Remove one.")
+            raise ValueError(
+                f"two distributions register the method {entry.name!r}: {other.value} and {entry.value}. Remove one."
+            )
     return found
 
 
@@ -238,7 +252,9 @@ def load_method(dist: str) -> Method:
     """
     known = methods()
     if dist not in known:
-        raise ValueError(f"method must be one of {', '.join(known) or 'none installed'}, got {dist!r}. Try pip install {dist}.")
+        raise ValueError(
+            f"method must be one of {', '.join(known) or 'none installed'}, got {dist!r}. Try pip install {dist}."
+        )
     try:
         method = known[dist].load()
     except ModuleNotFoundError as error:

@@ -32,11 +32,18 @@ def _dropped(tree: ast.Module) -> set[int]:
     lines: set[int] = set()
     for node in ast.walk(tree):
         spans: list[ast.stmt | ast.expr] = []
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and ast.get_docstring(node) is not None:
+        if (
+            isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+            and ast.get_docstring(node) is not None
+        ):
             spans.append(node.body[0])
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             spans.append(node)
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and getattr(node.value.func, "id", "") == "Method":
+        if (
+            isinstance(node, ast.Assign)
+            and isinstance(node.value, ast.Call)
+            and getattr(node.value.func, "id", "") == "Method"
+        ):
             spans.append(node)
         for decorator in node.decorator_list if isinstance(node, ast.FunctionDef) else ():
             kind = getattr(decorator.func, "attr", "") if isinstance(decorator, ast.Call) else ""
@@ -60,7 +67,7 @@ def essence(source: str) -> str:
 
 
 def _imports(source: str, module: str, is_package: bool) -> set[str]:
-    """Every module that the source may import, by absolute name."""
+    """Every module that the source may import, by absolute name; importing a.b runs a as well."""
     package = module if is_package else module.rpartition(".")[0]
     names: set[str] = set()
     for node in ast.walk(ast.parse(source)):
@@ -71,7 +78,8 @@ def _imports(source: str, module: str, is_package: bool) -> set[str]:
             above = ".".join(parts[: len(parts) - node.level + 1]) if node.level else ""
             base = ".".join(part for part in (above, node.module) if part)
             names.update([base, *(f"{base}.{alias.name}" for alias in node.names)])
-    return names
+    parts = [name.split(".") for name in names]
+    return {".".join(part[: end + 1]) for part in parts for end in range(len(part))}
 
 
 def reached(start: Path, module: str) -> dict[str, Path]:
@@ -118,14 +126,22 @@ def environment(dist: str, device: str, dtype: str) -> dict[str, object]:
     versions = {name: installed[name] for name in sorted(wanted) if name in installed}
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
     return {
-        "commit": commit.stdout.strip() or "unknown", "cpu": _cpu(), "device": device, "dtype": dtype,
-        "python": platform.python_version(), "system": platform.system(), "threads": 1, "versions": versions,
+        "commit": commit.stdout.strip() or "unknown",
+        "cpu": _cpu(),
+        "device": device,
+        "dtype": dtype,
+        "python": platform.python_version(),
+        "system": platform.system(),
+        "threads": 1,
+        "versions": versions,
     }
 
 
 def iter_name(requirement: str) -> Sequence[str]:
     """The letters of the name at the start of a requirement such as `scipy>=1.11`."""
-    end = next((i for i, letter in enumerate(requirement) if not (letter.isalnum() or letter in "-_.")), len(requirement))
+    end = next(
+        (i for i, letter in enumerate(requirement) if not (letter.isalnum() or letter in "-_.")), len(requirement)
+    )
     return requirement[:end]
 
 
@@ -148,13 +164,15 @@ def rounded(value: Any) -> Any:
 
 def to_json(method: "Method", outcomes: "Sequence[Outcome]", device: str) -> dict[str, Any]:
     """The content of claims.json."""
-    return rounded({
-        "schema": SCHEMA,
-        "fingerprint": fingerprint(f"{method.dist.replace('-', '_')}.claims"),
-        "env": environment(method.dist, device, method.dtype),
-        "claims": [outcome.to_json() for outcome in outcomes],
-        "cost": {outcome.claim.id: round(outcome.seconds, 1) for outcome in outcomes},
-    })
+    return rounded(
+        {
+            "schema": SCHEMA,
+            "fingerprint": fingerprint(f"{method.dist.replace('-', '_')}.claims"),
+            "env": environment(method.dist, device, method.dtype),
+            "claims": [outcome.to_json() for outcome in outcomes],
+            "cost": {outcome.claim.id: round(outcome.seconds, 1) for outcome in outcomes},
+        }
+    )
 
 
 def write(path: Path, content: Mapping[str, Any]) -> None:

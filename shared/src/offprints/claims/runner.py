@@ -74,7 +74,11 @@ class Outcome:
         """The claim's entry in claims.json."""
         claim, finding = self.claim, self.decisive()
         return {
-            "id": claim.id, "where": claim.where, "says": claim.says, "paper": dict(claim.paper), "scale": self.scale,
+            "id": claim.id,
+            "where": claim.where,
+            "says": claim.says,
+            "paper": dict(claim.paper),
+            "scale": self.scale,
             "sizes": {name: repr(size) for name, size in claim.scale(self.scale).sizes.items()},
             "seeds": list(self.seeds),
             "metrics": {name: self.runs.metric(name).tolist() for name in self.runs.metrics} if self.runs else {},
@@ -158,8 +162,15 @@ class _Pending:
 
 
 def run(
-    method: Method, *, scale: str = "cpu", claims: Sequence[str] | None = None, device: str = "cpu", out: Path,
-    executor: str = "processes", jobs: int = 2, seed_offset: int = 0,
+    method: Method,
+    *,
+    scale: str = "cpu",
+    claims: Sequence[str] | None = None,
+    device: str = "cpu",
+    out: Path,
+    executor: str = "processes",
+    jobs: int = 2,
+    seed_offset: int = 0,
 ) -> Iterator[Done | Outcome]:
     """Measure claims: a `Done` for each run, an `Outcome` for each claim as soon as its last run is in.
 
@@ -179,23 +190,33 @@ def run(
     """
     store = Store(out, record.fingerprint(f"{method.dist.replace('-', '_')}.claims"))
     pending = {
-        claim.id: _Pending(claim, [seed_offset + k for k in range(claim.scale(scale).seeds)]) for claim in method.pick(claims)
+        claim.id: _Pending(claim, [seed_offset + k for k in range(claim.scale(scale).seeds)])
+        for claim in method.pick(claims)
     }
     todo = deque((name, seed) for name, state in pending.items() for seed in state.seeds)
     total = len(todo)
-    for attempt in range(RESTARTS + 1):
+    restarts = 0
+    while True:
         try:
             with opened(executor, jobs) as running:
                 yield from _drain(method, scale, device, store, pending, todo, total, running.executor, running.window)
             return
         except BrokenExecutor as error:
-            if attempt == RESTARTS:
+            restarts += 1
+            if restarts > RESTARTS:
                 raise ExecutorError(f"workers keep dying ({error}). Finished runs are kept in {out}.") from error
 
 
 def _drain(
-    method: Method, scale: str, device: str, store: Store, pending: dict[str, _Pending], todo: "deque[tuple[str, int]]",
-    total: int, executor: Any, window: int,
+    method: Method,
+    scale: str,
+    device: str,
+    store: Store,
+    pending: dict[str, _Pending],
+    todo: "deque[tuple[str, int]]",
+    total: int,
+    executor: Any,
+    window: int,
 ) -> Iterator[Done | Outcome]:
     """Keep `window` runs on the executor until none is left; on a broken executor put those in flight back."""
     flying: dict[Future[Any], tuple[str, int]] = {}
