@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from offprints.checks import require_range
 from offprints.claims import record
 from offprints.device import memory_stats, reset_peak, stopwatch
 from offprints.seeding import rng
-from offprints.testing.values import is_array, is_float, is_tensor, leaves, mapped
+from offprints.testing.values import is_float, leaves, spoilt
 
 SCHEMA = "offprints.bench/1"
 ROUNDS = 30
@@ -67,9 +67,16 @@ class Bench:
     device: str = "cpu"
     dtypes: set[str] = field(default_factory=set)
 
+    def tell(self, line: str) -> None:
+        """Add a line to the report."""
+        self.times.append(line)
+
     def table(self) -> list[str]:
-        """The report in lines: the threads, and ratios with the absolute times of this machine."""
-        return [f"threads: {limit_threads()}", *self.times] if self.rows else []
+        """The report in lines: the machine and its threads, ratios with the absolute times."""
+        if not self.rows:
+            return []
+        processor = record.environment("offprints", self.device, "")["cpu"]
+        return [f"{processor}, threads: {limit_threads()}", *self.times]
 
     def write(self, dist: str | None = None) -> None:
         """Write bench.json (schema `offprints.bench/1`), where a file was asked for and something was measured."""
@@ -83,9 +90,46 @@ class Bench:
         record.write(self.file, record.rounded(content))
 
 
+@dataclass(frozen=True)
+class _Match:
+    """The arguments of one duel."""
+
+    id: str
+    sizes: list[int]
+    make: Callable[[int], object]
+    ours: Run
+    peers: Mapping[str, Run | Mapping[str, Run]]
+    same: Callable[[object, object], bool | None] | None
+    quality: tuple[Callable[[object, object], float], Callable[[float, float], bool]] | None
+    target: Mapping[str, float | Mapping[int, float]]
+    device: str
+
+    def compare(self, data: object, outputs: Mapping[str, object], peer: str) -> dict[str, float] | None:
+        """Results are equal, and `same` would see it if they were not; or the quality of both."""
+        ours, theirs = outputs["ours"], outputs[peer]
+        if self.quality is not None:
+            measure, rule = self.quality
+            found = {"ours": float(measure(data, ours)), "peer": float(measure(data, theirs))}
+            assert rule(*found.values()), f"ours has quality {found['ours']:.6g}, {peer} {found['peer']:.6g}"
+            return found
+        assert _says(self.same, ours, theirs), f"ours and {peer} differ: {ours!r:.200} and {theirs!r:.200}"
+        wrong = list(spoilt(ours))
+        if not wrong or any(_says(self.same, output, theirs) for output in wrong):
+            raise ValueError(f"same must refuse an output that is 5 % off in one entry; against {peer} it accepts one.")
+        return None
+
+    def wanted(self, peer: str, size: int) -> float | None:
+        """The target against a peer at a size."""
+        target = self.target.get(peer)
+        if isinstance(target, Mapping):
+            _known("target", target, self.sizes)
+            return target.get(size)
+        return target if size == self.sizes[-1] else None
+
+
 @dataclass
 class Duel:
-    """The fixture `duel`. Without `--duel-record` it proves equal results and races three rounds, which judge nothing."""
+    """The fixture `duel`. Without `--duel-record` it proves equal results and runs a few rounds, judging nothing."""
 
     bench: Bench
     test: str
@@ -104,10 +148,10 @@ class Duel:
 
         A verdict: *pass* when the lower end of the 95 % interval of the median ratio (time of the peer / ours) reaches
         the target and the time of ours grows no faster than said, *fail* when the upper end does not reach it or the
-        time grows faster, *open* between. It is recorded, never raised.
+        time grows faster, *open* between; none where nothing was demanded. It is recorded, never raised.
 
         Args:
-            sizes: what `make` takes, ascending; targets are for the largest.
+            sizes: what `make` takes; targets are for the largest.
             make: size -> input, handed to every side.
             ours: input -> output.
             peers: name -> the same, or name -> {setting -> the same}: the fastest setting races, and is recorded.
@@ -124,97 +168,95 @@ class Duel:
             ValueError: if a target names no peer or size, or `same` accepts an output that was spoilt on purpose.
             AssertionError: if the results differ.
         """
-        target, id, sizes = target or {}, id or self.test, sorted(sizes)
         if (same is None) == (quality is None):
             raise TypeError("duel must have either same= or quality=.")
-        _known("target", target, peers)
+        _known("target", target or {}, peers)
+        match = _Match(id or self.test, sorted(sizes), make, ours, peers, same, quality, target or {}, device)
         if probe := os.environ.get(_PROBE):
-            return _probe(json.loads(probe), id, sizes, make, {"ours": ours, **peers}, device)
+            return _probe(json.loads(probe), match)
         self.bench.tests, self.bench.device = self.path, device
-        typical, rows = [], []
-        for size in sizes:
-            data = make(size)
-            settings = {name: _fastest(peer, data, device) for name, peer in peers.items() if isinstance(peer, Mapping)}
-            fair = {"ours": ours, **peers} | {name: peers[name][setting] for name, setting in settings.items()}
-            outputs = {name: run(data) for name, run in fair.items()}
-            self.bench.dtypes |= {str(x.dtype).removeprefix("torch.") for x in leaves(outputs["ours"]) if is_float(x)}
-            judge = (lambda name: _equal(outputs, name, same)) if same else lambda name: _good(outputs, name, data, *quality)
-            judged = {name: judge(name) for name in peers}
-            wanted = {name: _target(target.get(name), size, sizes) for name in peers}
-            seconds = self._race(fair, data, device, wanted)
-            typical.append(float(np.median(seconds["ours"])))
-            for name in peers:
-                ratio, interval = _ratio(seconds, name)
-                rows.append({
-                    "id": id, "peer": name, "size": size, "ratio": ratio, "interval": interval, "target": wanted[name],
-                    "verdict": _verdict(interval, wanted[name]), "growth": None, "memory": None,
-                    "quality": judged[name], "setting": settings.get(name),
-                })
-                self._tell(rows[-1], typical[-1], float(np.median(seconds[name])))
-        self._judge_growth(growth, sizes, typical, rows)
+        rows, typical = [], []
+        for size in match.sizes:
+            more, seconds = self._at(match, size)
+            rows += more
+            typical.append(seconds)
+        if growth is not None:
+            self._judge_growth(growth, match.sizes, typical, rows)
         if self.bench.file:
-            self._weigh(rows, id, sizes[-1])
+            self._weigh(match, rows)
         self.bench.rows += rows
+
+    def _at(self, match: _Match, size: int) -> tuple[list[dict], float]:
+        """The rows of one size, and the typical seconds of ours."""
+        data, choices = match.make(size), {name: x for name, x in match.peers.items() if isinstance(x, Mapping)}
+        settings = {name: _fastest(choice, data, match.device) for name, choice in choices.items()}
+        sides = {"ours": match.ours, **match.peers} | {name: choices[name][best] for name, best in settings.items()}
+        outputs = {name: run(data) for name, run in sides.items()}
+        self.bench.dtypes |= {str(x.dtype).removeprefix("torch.") for x in leaves(outputs["ours"]) if is_float(x)}
+        quality = {name: match.compare(data, outputs, name) for name in match.peers}
+        wanted = {name: match.wanted(name, size) for name in match.peers}
+        seconds, rows = self._race(sides, data, match.device, wanted), []
+        for name in match.peers:
+            ratio, interval = _ratio(seconds, name)
+            row = {
+                "id": match.id, "peer": name, "size": size, "ratio": ratio, "interval": interval, "growth": None,
+                "target": wanted[name], "verdict": _verdict(interval, wanted[name]), "memory": None,
+                "quality": quality[name], "setting": settings.get(name),
+            }
+            rows.append(row)
+            ours, theirs = (1e3 * float(np.median(seconds[side])) for side in ("ours", name))
+            self.bench.tell(
+                f"{match.id} at {size}: {ours:.4g} ms, {name} {theirs:.4g} ms, ratio {ratio:.3g} "
+                f"[{interval[0]:.3g}, {interval[1]:.3g}], target {wanted[name]}: {row['verdict']}"
+            )
+        return rows, float(np.median(seconds["ours"]))
 
     def _race(self, sides: Mapping[str, Run], data: object, device: str, wanted: Mapping[str, float | None]) -> dict:
         """Seconds per side and round. A pilot finds how many rounds it takes; the result comes from fresh ones."""
         limit_threads()
-        for run in sides.values():
-            run(data)
-        once = {name: max(_seconds(run, data, 1, device), 1e-7) for name, run in sides.items()}
+        once = {name: max(_seconds(run, data, 1, device), 1e-7) for name, run in sides.items()}  # warm: it ran before
         repeats = {name: max(1, math.ceil(0.005 / seconds)) for name, seconds in once.items()}  # the clock is coarse
         gen, cap = rng(0), self.bench.rounds or (ROUNDS if self.bench.file else 3)
-        race = lambda rounds: _rounds(sides, data, repeats, rounds, gen, device)  # noqa: E731
-        rounds, seconds = 0, {name: [] for name in sides}
-        while self.bench.file and rounds < cap:
-            rounds = min(cap, rounds + 5)
-            for name, more in race(rounds - len(seconds["ours"])).items():
-                seconds[name] += more
-            if all(_decided(*_ratio(seconds, name), wanted[name]) for name in wanted):
-                break
-        return race(rounds or cap)
+        rounds, pilot = 0, {name: [] for name in sides}
+        while self.bench.file and rounds < cap and not (rounds and _all_decided(pilot, wanted)):
+            more = min(5, cap - rounds)
+            for name, seconds in _rounds(sides, data, repeats, more, gen, device).items():
+                pilot[name] += seconds
+            rounds += more
+        return _rounds(sides, data, repeats, rounds or cap, gen, device)
 
-    def _judge_growth(self, growth: str | None, sizes: list[int], seconds: list[float], rows: list[dict]) -> None:
-        if growth is None:
-            return
+    def _judge_growth(self, growth: str, sizes: list[int], seconds: list[float], rows: list[dict]) -> None:
         expected, fitted = _exponent(sizes, [_growth(growth)(n) for n in sizes]), _exponent(sizes, seconds)
         for row in rows:
             row["growth"] = {"expected": growth, "fitted": fitted}
-            if row["size"] == sizes[-1] and fitted > expected + 0.2:
-                row["verdict"] = "fail"
+            if row["size"] == sizes[-1]:
+                row["verdict"] = "fail" if fitted > expected + 0.2 else row["verdict"] or "pass"
         told = f"time grows by exponent {fitted:.2f}, {growth} is {expected:.2f} over these sizes"
-        self.bench.times.append(f"{rows[0]['id']}: {told}")
+        self.bench.tell(f"{rows[0]['id']}: {told}")
 
-    def _tell(self, row: Mapping, ours: float, theirs: float) -> None:
-        low, high = row["interval"]
-        gate = f"target {row['target']:g}: {row['verdict']}" if row["target"] else "no target"
-        self.bench.times.append(
-            f"{row['id']} at {row['size']}: {ours * 1e3:.4g} ms, {row['peer']} {theirs * 1e3:.4g} ms, "
-            f"ratio {row['ratio']:.3g} [{low:.3g}, {high:.3g}], {gate}"
-        )
-
-    def _weigh(self, rows: list[dict], id: str, size: int) -> None:
+    def _weigh(self, match: _Match, rows: list[dict]) -> None:
         """Peak memory in bytes of each side at the largest size, each in a fresh process that runs this test alone."""
         peaks: dict[tuple, int] = {}
         test = f"{self.path}::{self.nodeid.partition('::')[2]}"
-        for row in (row for row in rows if row["size"] == size):
-            for side, setting in (("ours", None), (row["peer"], row["setting"])):
-                if (side, setting) not in peaks:
-                    peaks[side, setting] = _peak({"id": id, "side": side, "setting": setting}, test)
+        for row in (row for row in rows if row["size"] == match.sizes[-1]):
+            for side in (("ours", None), (row["peer"], row["setting"])):
+                if side not in peaks:
+                    peaks[side] = _peak({"id": match.id, "side": side[0], "setting": side[1]}, test)
             row["memory"] = {"ours": peaks["ours", None], "peer": peaks[row["peer"], row["setting"]]}
 
 
-def _probe(job: Mapping, id: str, sizes: Sequence[int], make: Callable, sides: Mapping, device: str) -> None:
-    if job["id"] != id:
+def _probe(job: Mapping, match: _Match) -> None:
+    """In the fresh process: run one side once at the largest size, and write its peak over what was held before."""
+    if job["id"] != match.id:
         return
-    run = sides[job["side"]][job["setting"]] if job["setting"] else sides[job["side"]]
-    run(make(sizes[0]))  # imports and caches are no part of the peak
-    data = make(sizes[-1])
-    reset_peak(device)
-    before = memory_stats(device).current
-    output = run(data)
-    Path(job["file"]).write_text(str(max(memory_stats(device).peak - before, 0)))
-    del output
+    run = {"ours": match.ours, **match.peers}[job["side"]]
+    run = run[job["setting"]] if job["setting"] else run
+    run(match.make(match.sizes[0]))  # imports and caches are no part of the peak
+    data = match.make(match.sizes[-1])
+    reset_peak(match.device)
+    before = memory_stats(match.device).current
+    run(data)
+    Path(job["file"]).write_text(str(max(memory_stats(match.device).peak - before, 0)))
 
 
 def _peak(job: Mapping, test: str) -> int:
@@ -261,22 +303,16 @@ def _ratio(seconds: Mapping[str, Sequence[float]], peer: str) -> tuple[float, tu
     return float(np.median(ratios)), (float(low), float(high))
 
 
-def _decided(ratio: float, interval: tuple[float, float], target: float | None) -> bool:
-    low, high = interval
-    return high - low <= 0.05 * ratio or (target is not None and not low < target <= high)
+def _all_decided(seconds: Mapping[str, Sequence[float]], wanted: Mapping[str, float | None]) -> bool:
+    """Whether every interval is within 5 % of its ratio, or clear of its target."""
+    found = [(*_ratio(seconds, name), target) for name, target in wanted.items()]
+    return all(high - low <= 0.05 * ratio or not low < (target or -1) <= high for ratio, (low, high), target in found)
 
 
 def _verdict(interval: tuple[float, float], target: float | None) -> str | None:
     if target is None:
         return None
     return "pass" if interval[0] >= target else "fail" if interval[1] < target else "open"
-
-
-def _target(target: float | Mapping[int, float] | None, size: int, sizes: Sequence[int]) -> float | None:
-    if isinstance(target, Mapping):
-        _known("target", target, sizes)
-        return target.get(size)
-    return target if size == sizes[-1] else None
 
 
 def _known(what: str, given: Mapping, known: Mapping | Sequence) -> None:
@@ -299,43 +335,9 @@ def _exponent(sizes: Sequence[int], values: Sequence[float]) -> float:
     return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
 
 
-def _equal(outputs: Mapping[str, object], peer: str, same: Callable) -> None:
-    """Results are equal, and `same` would have seen it if they were not: each array of ours is spoilt in turn."""
-    ours, theirs = outputs["ours"], outputs[peer]
-    assert _says(same, ours, theirs), f"ours and {peer} differ: {ours!r:.200} and {theirs!r:.200}"
-    spoilt = list(_spoilt(ours))
-    if not spoilt or any(_says(same, wrong, theirs) for wrong in spoilt):
-        raise ValueError(f"same must refuse an output that is 5 % off in one entry; against {peer} it accepts one.")
-
-
 def _says(same: Callable, ours: object, theirs: object) -> bool:
     try:
         answer = same(ours, theirs)  # None is a test by assertions that passed; numpy's False is no `False`
         return answer is None or bool(answer)
     except AssertionError:
         return False
-
-
-def _good(outputs: Mapping, peer: str, data: object, measure: Callable, rule: Callable) -> dict[str, float]:
-    found = {"ours": float(measure(data, outputs["ours"])), "peer": float(measure(data, outputs[peer]))}
-    assert rule(*found.values()), f"ours has quality {found['ours']:.6g}, {peer} {found['peer']:.6g}"
-    return found
-
-
-def _spoilt(output: object) -> Iterator[object]:
-    for chosen, leaf in enumerate(leaves(output)):
-        if not is_array(leaf) or math.prod(leaf.shape):
-            turn = iter(range(sys.maxsize))
-            yield mapped(lambda x, turn=turn, chosen=chosen: _bumped(x) if next(turn) == chosen else x, output)
-
-
-def _bumped(x: object) -> object:
-    """A copy whose largest entry is 5 % off (one off, where it is no float, or nothing)."""
-    wrong = x.detach().clone().contiguous() if is_tensor(x) else np.array(x)
-    flat, kind = wrong.reshape(-1), str(wrong.dtype)
-    if "float" in kind or "complex" in kind:
-        at = int(abs(flat).argmax())
-        flat[at] += 0.05 * flat[at] if flat[at] else 1
-    else:
-        flat[0] = not flat[0] if "bool" in kind else flat[0] + 1
-    return wrong if is_tensor(x) or wrong.ndim else type(x)(wrong)

@@ -17,10 +17,10 @@ from offprints.testing.values import assert_close, is_float, leaves, mapped
 @functools.cache
 def failures(path: str) -> dict[str, str]:
     """Class -> what went wrong, or "", for all torch modules and functions of a test file; one process for them all."""
-    command = [sys.executable, "-m", "offprints.testing.compiled", path]
+    script = "import json, sys; from offprints.testing.compiled import examine; print(json.dumps(examine(sys.argv[1])))"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
-    run = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert run.returncode == 0, f"{' '.join(command)} failed:\n{run.stderr}"
+    run = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, env=environment)
+    assert run.returncode == 0, f"{path} could not be loaded in a process of its own:\n{run.stderr}"
     return json.loads(run.stdout.splitlines()[-1])
 
 
@@ -70,7 +70,3 @@ def _values_and_gradients(run: object, inputs: tuple, parameters: list) -> list:
     total = sum((x.real**2).sum() for x in follow)
     gradients = torch.autograd.grad(total, wanted, allow_unused=True, materialize_grads=True) if follow else ()
     return [*values, *gradients]
-
-
-if __name__ == "__main__":
-    print(json.dumps(examine(sys.argv[1])))  # noqa: T201 -- to the process that asked

@@ -17,30 +17,31 @@ _NEW, _PAD, _WORDS = 6, 0, 64
 def act(case: Conformance) -> Callable[[], object]:
     """Generate greedily."""
     _model()
-    return lambda: _generated(case, _prompts())
+    return lambda: _generated(case, _prompts(4))
 
 
 def check_greedy(case: Conformance) -> None:
-    """A batch, token by token."""
-    _grown(_generated(case, _prompts()))
+    """One prompt, token by token."""
+    _grown(case, 1)
 
 
 def check_sampling(case: Conformance) -> None:
     """Sampling."""
     with isolated(0):
-        _grown(_generated(case, _prompts(), do_sample=True))
+        _grown(case, 3, do_sample=True)
 
 
 def check_beam(case: Conformance) -> None:
     """Beam search, which reorders rows."""
-    _grown(_generated(case, _prompts(), num_beams=3))
+    _grown(case, 1, num_beams=5)
 
 
 def check_left_padding(case: Conformance) -> None:
     """A prompt padded on the left in a batch goes on as it does alone."""
-    whole = _generated(case, _prompts())
-    alone = _generated(case, _prompts()[1:, 2:])
-    assert_same(whole[1:, -_NEW:], alone[:, -_NEW:], "the padded prompt in the batch and alone")
+    short = _prompts(2)[:, 2:]
+    padded = torch.stack((_prompts(1)[0], torch.cat((torch.tensor([_PAD, _PAD]), short[0]))))
+    whole, alone = _generated(case, padded), _generated(case, short)
+    assert_same(whole[1, -_NEW:], alone[1, -_NEW:], "the padded prompt in the batch and alone")
 
 
 @functools.cache
@@ -52,8 +53,8 @@ def _model() -> transformers.LlamaForCausalLM:
         return transformers.LlamaForCausalLM(config).double().eval()
 
 
-def _prompts() -> torch.Tensor:
-    return torch.tensor([[5, 9, 13, 7, 21], [_PAD, _PAD, 8, 3, 17]])
+def _prompts(rows: int) -> torch.Tensor:
+    return torch.tensor([[5, 9, 13, 7, 21]]).repeat(rows, 1)
 
 
 def _generated(case: Conformance, prompts: torch.Tensor, **how: object) -> torch.Tensor:
@@ -67,7 +68,7 @@ def _generated(case: Conformance, prompts: torch.Tensor, **how: object) -> torch
     return _model().generate(prompts, attention_mask=mask, max_new_tokens=_NEW, **{"do_sample": False} | how, **extra)
 
 
-def _grown(tokens: torch.Tensor) -> None:
-    wanted = (2, _prompts().shape[1] + _NEW)
-    assert tuple(tokens.shape) == wanted, f"tokens of shape {wanted} were asked for, got {tuple(tokens.shape)}"
-    assert_same(tokens[:, :-_NEW], _prompts(), "the prompts")
+def _grown(case: Conformance, rows: int, **how: object) -> None:
+    tokens = _generated(case, _prompts(rows), **how)
+    assert tokens.shape == (rows, 5 + _NEW), f"{rows} prompts of 5 and {_NEW} more tokens became {tuple(tokens.shape)}"
+    assert_same(tokens[:, :5], _prompts(rows), "the prompts")

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load, save
 
 from offprints.testing.conformance import Conformance
-from offprints.testing.values import assert_same
+from offprints.testing.values import assert_close, assert_same
 
 
 def check_meta(case: Conformance) -> None:
@@ -32,8 +32,10 @@ def check_state_dict(case: Conformance) -> None:
 
 
 def check_safetensors(case: Conformance) -> None:
-    """The state goes through safetensors (no shared memory, no odd strides)."""
-    _survives(case, lambda module: _loaded(case, load(save(module.state_dict()))))
+    """The state goes through safetensors: tensors alone, none that share memory."""
+    state = case.prepared()[0].state_dict()
+    kept = load(save(state))
+    assert_same([kept[name] for name in state], list(state.values()), "the state before and after safetensors")
 
 
 def check_deepcopy(case: Conformance) -> None:
@@ -70,7 +72,7 @@ def _loaded(case: Conformance, state: dict[str, torch.Tensor]) -> torch.nn.Modul
 def _survives(case: Conformance, keep: Callable[[torch.nn.Module], torch.nn.Module]) -> None:
     module, inputs = case.prepared()
     with torch.no_grad():  # other than freshly built, so that a state left behind shows
-        for p in module.parameters():
-            p.mul_(1.25)
+        for x in module.state_dict().values():
+            x.mul_(1.25 if x.is_floating_point() else 1)
     wanted = case.call(module, *inputs)
-    assert_same(case.call(keep(module), *inputs), wanted, "outputs of the original and the restored module")
+    assert_close(case.call(keep(module), *inputs), wanted, case.tolerance, "outputs of the original and the restored")

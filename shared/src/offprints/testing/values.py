@@ -2,9 +2,10 @@
 
 import copy
 import dataclasses
+import math
 import numbers
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
@@ -96,6 +97,14 @@ def assert_same(got: object, wanted: object, what: str) -> None:
         np.testing.assert_array_equal(plain(a), plain(b), err_msg=what)
 
 
+def spoilt(output: object) -> Iterator[object]:
+    """The output with each of its arrays and numbers spoilt in turn, in one entry."""
+    for chosen, leaf in enumerate(leaves(output)):
+        if not is_array(leaf) or math.prod(leaf.shape):
+            turn = iter(range(sys.maxsize))
+            yield mapped(lambda x, turn=turn, chosen=chosen: _bumped(x) if next(turn) == chosen else x, output)
+
+
 def _pairs(got: object, wanted: object, what: str = "results") -> list[tuple]:
     first, second = leaves(got), leaves(wanted)
     shapes = [[np.shape(plain(x)) for x in side] for side in (first, second)]
@@ -110,3 +119,15 @@ def _gap(a: np.ndarray, b: np.ndarray) -> float:
     with np.errstate(invalid="ignore"):
         gap = np.max(np.where(same, 0.0, np.abs(a - b)), initial=0.0)
     return float("inf") if np.isnan(gap) else float(gap)
+
+
+def _bumped(x: object) -> object:
+    """A copy whose largest entry is 5 % off (one off, where it is no float, or nothing)."""
+    wrong = x.detach().clone().contiguous() if is_tensor(x) else np.array(x)
+    flat, kind = wrong.reshape(-1), str(wrong.dtype)
+    if "float" in kind or "complex" in kind:
+        at = int(abs(flat).argmax())
+        flat[at] += 0.05 * flat[at] if flat[at] else 1
+    else:
+        flat[0] = not flat[0] if "bool" in kind else flat[0] + 1
+    return wrong if is_tensor(x) or wrong.ndim else type(x)(wrong)
