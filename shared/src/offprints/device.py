@@ -3,10 +3,10 @@
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 
@@ -27,7 +27,8 @@ def pick_device(device: "str | torch.device | None" = None) -> "torch.device":
     import torch
 
     if device is None or device == "auto":
-        return torch.accelerator.current_accelerator() if torch.accelerator.is_available() else torch.device("cpu")
+        here = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        return here or torch.device("cpu")
     try:
         chosen = torch.device(device)
     except RuntimeError as error:
@@ -49,7 +50,8 @@ def full_precision(device: "str | torch.device") -> AbstractContextManager[objec
     """Autocast off, for arithmetic that 16 bits would spoil: indices, probabilities, FFT."""
     import torch
 
-    return torch.autocast(torch.device(device).type, enabled=False)
+    kind = torch.device(device).type
+    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
 
 
 def synchronize(device: "str | torch.device") -> None:
@@ -68,7 +70,7 @@ class Stopwatch:
 
 
 @contextmanager
-def stopwatch(device: "str | torch.device" = "cpu") -> Iterator[Stopwatch]:
+def stopwatch(device: "str | torch.device" = "cpu") -> Generator[Stopwatch, None, None]:
     """Time a block: by device events on an accelerator that has them, by the clock elsewhere."""
     watch = Stopwatch()
     if str(device).startswith("cuda"):
@@ -155,5 +157,6 @@ def in_chunks(fn: Callable[[A], A], x: A, size: int, on_oom: str = "halve") -> A
             if on_oom == "raise" or size == 1:
                 raise
             size //= 2
-    join = np.concatenate if isinstance(parts[0], np.ndarray) else torch.cat
-    return join(parts)
+    if torch is not None and isinstance(parts[0], torch.Tensor):
+        return cast(A, torch.cat(parts))
+    return cast(A, np.concatenate(parts))

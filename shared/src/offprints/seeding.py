@@ -2,7 +2,7 @@
 
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, overload
 
@@ -40,13 +40,13 @@ def spawn(seed: int, n: int) -> list[int]:
 
 
 @contextmanager
-def isolated(seed: int) -> Iterator[None]:
+def isolated(seed: int) -> Generator[None, None, None]:
     """Seed the global states of python, numpy and torch (where imported) inside, and restore them after."""
     require_range("seed", seed, low=0, integer=True)
     torch = sys.modules.get("torch")
     python, numpy = random.getstate(), np.random.get_state()
     tensor = torch.get_rng_state() if torch else None
-    devices = torch.cuda.get_rng_state_all() if torch and torch.cuda.is_available() else None
+    devices = torch.cuda.get_rng_state_all() if torch and torch.cuda.is_available() else []
     try:
         random.seed(seed)  # noqa: TID251
         np.random.seed(seed % 2**32)  # noqa: TID251
@@ -58,5 +58,5 @@ def isolated(seed: int) -> Iterator[None]:
         np.random.set_state(numpy)
         if torch:
             torch.set_rng_state(tensor)
-        if devices is not None:
+        if torch and devices:
             torch.cuda.set_rng_state_all(devices)

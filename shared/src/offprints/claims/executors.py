@@ -2,12 +2,16 @@
 
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
 
 from offprints.claims.method import MissingResource
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class ExecutorError(RuntimeError):
@@ -17,9 +21,9 @@ class ExecutorError(RuntimeError):
 class Inline(Executor):
     """Computes on `submit`, in this process."""
 
-    def submit(self, fn: Callable[..., object], /, *args: object, **kwargs: object) -> "Future[object]":
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Run `fn` now; the future that comes back is done."""
-        future: Future[object] = Future()
+        future: Future[T] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
         except Exception as error:
@@ -36,7 +40,7 @@ class Opened:
 
 
 @contextmanager
-def opened(name: str, jobs: int) -> Iterator[Opened]:
+def opened(name: str, jobs: int) -> Generator[Opened, None, None]:
     """Open the executor of that name and close it after.
 
     Args:
@@ -64,7 +68,7 @@ def opened(name: str, jobs: int) -> Iterator[Opened]:
 
 
 @contextmanager
-def _dask(name: str, jobs: int) -> Iterator[Opened]:
+def _dask(name: str, jobs: int) -> Generator[Opened, None, None]:
     try:
         from distributed import Client, LocalCluster
     except ModuleNotFoundError as error:
@@ -75,7 +79,7 @@ def _dask(name: str, jobs: int) -> Iterator[Opened]:
         if name == "dask":
             cluster = LocalCluster(n_workers=jobs, threads_per_worker=1, dashboard_address=None, silence_logs=50)
         client = Client(cluster or name, timeout=timeout)
-    except (OSError, TimeoutError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise ExecutorError(f"no Dask scheduler answers at {name} within {timeout:g} s: {error}") from error
     try:
         workers = sum(client.ncores().values())

@@ -89,10 +89,11 @@ class Claim:
         metrics: dict[str, float] = {}
         series: dict[str, list[float]] = {}
         for name, value in self.function(seed, scale, device).items():
-            if np.ndim(value) == 0:
-                metrics[name] = float(value)
+            values = np.asarray(value, dtype=float)
+            if values.ndim == 0:
+                metrics[name] = float(values)
             else:
-                series[name] = [float(entry) for entry in value]
+                series[name] = values.ravel().tolist()
         promised = set().union(*(expectation.names() for expectation in self.expect))
         missing = sorted(promised - set(metrics))
         if missing:

@@ -48,7 +48,9 @@ def _dropped(tree: ast.Module) -> set[int]:
         for decorator in node.decorator_list if isinstance(node, ast.FunctionDef) else ():
             kind = getattr(decorator.func, "attr", "") if isinstance(decorator, ast.Call) else ""
             if kind in ("claim", "figure"):
-                spans += [decorator] if kind == "claim" else [decorator, node]
+                spans.append(decorator)
+            if kind == "figure" and isinstance(node, ast.FunctionDef):
+                spans.append(node)
         for span in spans:
             lines.update(range(span.lineno, (span.end_lineno or span.lineno) + 1))
     return lines
