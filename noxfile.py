@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import nox
@@ -15,7 +16,7 @@ import nox
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))
 
-from tools import floors, linting, pythons, releasing, shipping, skeletons, suite, workspace  # noqa: E402
+from tools import comparing, floors, linting, pythons, releasing, shipping, skeletons, suite, workspace  # noqa: E402
 from tools import lock as locking  # noqa: E402
 from tools.environment import Wheels, everything, install, tools_of, uv  # noqa: E402
 
@@ -31,7 +32,7 @@ BASE, NEWEST = pythons.base(), pythons.newest()
 SHARDS = 12  # at most, of the packages on a pull request
 
 
-def cells() -> list[object]:
+def cells() -> list[nox.param]:
     """(interpreter, package): all on the oldest supported here, those without torch on the newest as well."""
     pairs = []
     for name in CHOSEN:
@@ -42,7 +43,7 @@ def cells() -> list[object]:
     return pairs
 
 
-def each(names: list[str]) -> object:
+def each(names: list[str]) -> Callable[[Callable], Callable]:
     """One session a package, on the oldest interpreter."""
     return nox.parametrize("python,package", [nox.param(pythons.find(BASE), name, id=name) for name in names])
 
@@ -93,7 +94,8 @@ def integration(session: nox.Session) -> None:
     extras = {extra for package in PACKAGES.values() for extra in package.extras}
     install(session, *wheels.lines([*groups, *tools_of("integration")], extras))
     session.run("uv", "pip", "check")
-    session.run("pytest", "tests-integration", *session.posargs, env=suite.ALONE)
+    chosen = session.posargs or ["--slow", "--strict-skips"]
+    session.run("pytest", "tests-integration", "--durations=10", *chosen, env=suite.ALONE)
     if not session.posargs:
         for package in PACKAGES.values():
             suite.run_slow(session, package)
@@ -172,6 +174,13 @@ def mutants(session: nox.Session, package: str) -> None:
         )
 
 
+@nox.session(python=BASE)
+def compare(session: nox.Session) -> None:
+    """Quick duels of the packages that SINCE names as affected, there and here, as a table that judges nothing."""
+    since = os.environ.get("SINCE") or session.error("compare needs SINCE=<rev>")
+    comparing.run(session, [PACKAGES[name] for name in METHODS], since)
+
+
 # --- documents ---
 
 
@@ -247,7 +256,34 @@ def release(session: nox.Session) -> None:
 def package(session: nox.Session, package: str) -> None:
     """What a release publishes: sdist and wheel, checked, installed outside the workspace, with a list of parts."""
     install(session, *tools_of("release"))
-    shipping.run(session, PACKAGES[package])
+    shipping.run(session, PACKAGES[package], ROOT / "dist" / package)
+
+
+@nox.session(python=BASE)
+def tagged(session: nox.Session) -> None:
+    """What the tag at hand releases, in dist/publish/ with its notes; refuses a tag that the sources contradict."""
+    install(session, *tools_of("release"))
+    tag = os.environ.get("GITHUB_REF_NAME") or (session.posargs or [""])[0]
+    releasing.check_tag(session, PACKAGES, tag)
+    shipping.publish(session, PACKAGES[tag.rpartition("-v")[0]])
+
+
+@nox.session(python=BASE)
+def audit(session: nox.Session) -> None:
+    """Known vulnerabilities of the locked versions."""
+    install(session, *tools_of("audit"))
+    session.run(
+        "pip-audit", "--requirement", "constraints.txt", "--disable-pip", "--no-deps", "--progress-spinner", "off"
+    )
+
+
+@nox.session
+@each(CHOSEN)
+def shuffle(session: nox.Session, package: str) -> None:
+    """The tests in a random order; the seed is shown."""
+    suite.prepare(session, PACKAGES[package])
+    install(session, *tools_of("shuffle"))
+    suite.run_plain(session, PACKAGES[package])
 
 
 @nox.session(venv_backend="none")

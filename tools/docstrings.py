@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from tools.imports import is_claims
-from tools.workspace import ROOT, Package
+from tools.workspace import Package
 
 PLACE = re.compile(  # a place of the paper
     r"\b(eqs?\.?|equations?|tables?|sections?|secs?\.?|theorems?|algorithms?|appendix|appendices|figures?|fig\.|lemmas?|"
@@ -67,11 +67,11 @@ def docstring_problems(package: Package) -> Iterator[str]:
     """A name in `__all__` cites its place in the paper (methods only); a public function that raises says so."""
     exported = set(public_names(package))
     if not exported:
-        yield f"{(package.source / '__init__.py').relative_to(ROOT)}: no __all__"
+        yield f"{(package.source / '__init__.py').relative_to(package.root)}: no __all__"
     for name, (path, node) in definitions(package).items():
         if name not in exported:
             continue
-        where, text = f"{path.relative_to(ROOT)}:{node.lineno}:", full_docstring(node)
+        where, text = f"{path.relative_to(package.root)}:{node.lineno}:", full_docstring(node)
         if not text.strip():
             yield f"{where} {name} has no docstring"
         elif not package.is_core and not PLACE.search(text):
@@ -85,7 +85,7 @@ def docstring_problems(package: Package) -> Iterator[str]:
                 and own_raises(function)
                 and "Raises:" not in text
             ):
-                here = f"{path.relative_to(ROOT)}:{function.lineno}:"
+                here = f"{path.relative_to(package.root)}:{function.lineno}:"
                 yield f"{here} {name}.{function.name} raises; no `Raises:` in its docstring"
 
 
@@ -105,4 +105,5 @@ def any_problems(package: Package) -> Iterator[str]:
                 function.returns
             ]
             if any(re.search(r"\bAny\b", ast.unparse(note)) for note in notes if note is not None):
-                yield f"{path.relative_to(ROOT)}:{function.lineno}: Any in the public signature of {function.name}"
+                where = f"{path.relative_to(package.root)}:{function.lineno}:"
+                yield f"{where} Any in the public signature of {function.name}"

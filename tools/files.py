@@ -16,17 +16,17 @@ MACHINE = re.compile(r"(?<![\w.~/:-])/(root|work|opt|home/\w+|Users/\w+|tmp/\w+)
 BINARY = {".png", ".svg", ".safetensors", ".gz", ".ico", ".woff2"}
 
 
-def tracked() -> list[Path]:
-    listed = git("ls-files", "--cached", "--others", "--exclude-standard", "-z").split("\0")
-    return [path for name in listed if name and (path := ROOT / name).is_file() and path.suffix not in BINARY]
+def tracked(root: Path) -> list[Path]:
+    listed = git("ls-files", "--cached", "--others", "--exclude-standard", "-z", root=root).split("\0")
+    return [path for name in listed if name and (path := root / name).is_file() and path.suffix not in BINARY]
 
 
-def text_problems() -> Iterator[str]:
+def text_problems(root: Path = ROOT) -> Iterator[str]:
     """Coverage exclusions, hosts of package indexes and paths of one machine, in any file of the repository."""
     exclusion = "pragma: " + "no cover"
-    for path in tracked():
+    for path in tracked(root):
         for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
-            where = f"{path.relative_to(ROOT)}:{number}:"
+            where = f"{path.relative_to(root)}:{number}:"
             if path.suffix == ".py" and exclusion in line:
                 yield f"{where} a coverage exclusion"
             if match := HOSTS.search(line):
@@ -40,21 +40,25 @@ def news_problems(package: Package) -> Iterator[str]:
     folder = package.folder / "changes"
     fragments = [path for path in sorted(folder.glob("*")) if not path.name.startswith(".")]
     for path in fragments:
-        where = f"{path.relative_to(ROOT)}:"
+        where = f"{path.relative_to(package.root)}:"
         if not re.fullmatch(r"(\+[\w-]+|\d+)\.(feature|bugfix|doc|removal|misc)(\.\d+)?\.md", path.name):
             yield f"{where} name it +<slug>.<feature|bugfix|doc|removal|misc>.md"
         elif len(path.read_text(encoding="utf-8").strip().splitlines()) != 1:
             yield f"{where} a news fragment is one line"
-    tag = last_tag(package.dist)
-    changed = bool(git("diff", "--name-only", tag, "--", str(package.source))) if tag else not package.is_draft
+    tag = last_tag(package.dist, package.root)
+    changed = (
+        bool(git("diff", "--name-only", tag, "--", str(package.source), root=package.root))
+        if tag
+        else not package.is_draft
+    )
     if changed and not fragments:
         since = f"since {tag}" if tag else "and never released"
-        yield f"{package.folder.relative_to(ROOT)}: changed {since}, but changes/ has no news fragment"
+        yield f"{package.folder.relative_to(package.root)}: changed {since}, but changes/ has no news fragment"
 
 
 def requirement_problems(package: Package) -> Iterator[str]:
     """Floors on everything, caps on nothing but the core; the folder, the licence and the entry point agree."""
-    where = f"{(package.folder / 'pyproject.toml').relative_to(ROOT)}:"
+    where = f"{(package.folder / 'pyproject.toml').relative_to(package.root)}:"
     for line in package.required + [line for lines in package.extras.values() for line in lines]:
         requirement = Requirement(line)
         operators = {spec.operator for spec in requirement.specifier}

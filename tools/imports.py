@@ -10,7 +10,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tools.workspace import CORE, ROOT, Package
+from tools.workspace import CORE, Package
 
 STABLE = {"device", "seeding", "progress", "checkpoint", "checks"}  # of the core: what method code may import
 
@@ -39,7 +39,7 @@ def import_problems(package: Package, modules: set[str]) -> Iterator[str]:
         in_source = path.is_relative_to(package.source)
         parent = ".".join(path.relative_to(package.source.parent).parent.parts) if in_source else ""
         for line, name in imported(ast.parse(path.read_text(encoding="utf-8")), parent):
-            where, parts = f"{path.relative_to(ROOT)}:{line}:", name.split(".")
+            where, parts = f"{path.relative_to(package.root)}:{line}:", name.split(".")
             if parts[0] in others:
                 kind = "the core" if package.is_core else "a method"
                 yield f"{where} {kind} imports the method {parts[0]}"
@@ -89,5 +89,5 @@ def optional_problems(package: Package) -> Iterator[str]:
                     stem = package.source.parent.joinpath(*name.split("."))
                     pending += [stem.with_suffix(".py"), stem / "__init__.py"]
                 elif optional & {canonicalize_name(owner) for owner in owners.get(top, [])}:
-                    where = f"{path.relative_to(ROOT)}:{node.lineno}:"
+                    where = f"{path.relative_to(package.root)}:{node.lineno}:"
                     yield f"{where} `import {package.module}` needs {top}, which only an extra brings"

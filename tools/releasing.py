@@ -53,22 +53,22 @@ def refusal(package: Package, part: str) -> str | None:
     """Why this release may not be made, in one line, or None."""
     if part not in PARTS:
         return f"the part to raise must be one of {', '.join(PARTS)}, got {part!r}"
-    if dirty := git("status", "--porcelain").strip():
+    if dirty := git("status", "--porcelain", root=package.root).strip():
         return f"the work tree is not clean: {dirty.splitlines()[0].strip()}"
     if not list((package.folder / "changes").glob("*.md")):
         return f"{package.folder.name}/changes holds no news: a release says what changed"
-    tag = last_tag(package.dist)
+    tag = last_tag(package.dist, package.root)
     if part == "first" and tag:
         return f"{package.dist} was released before, as {tag}: raise major, minor or patch"
     if part == "first" and package.is_draft:
         return f"{package.dist} stands at 0.0.0, a draft: raise minor for its first release"
     after = next_version(package.version, part)
-    if has_tag(tag_of(package.dist, after)):
+    if has_tag(tag_of(package.dist, after), package.root):
         return f"the tag {tag_of(package.dist, after)} exists already"
     if tag and removals(package) and not permits_breaking(tag.rpartition("-v")[2], after):
         return f"{removals(package)[0].name} breaks the interface, which {after} may not"
     floor = core_floor(package)
-    if floor and not has_tag(floor):
+    if floor and not has_tag(floor, package.root):
         return f"{package.dist} requires a core that was never released: no tag {floor}. Release {CORE} first."
     return None
 
@@ -115,3 +115,19 @@ def check_api(session: nox.Session, package: Package) -> None:
     search = str((package.folder / "src").relative_to(ROOT))
     command = ["griffe", "check", package.module, "--search", search, "--against", tag]
     session.run(*command, success_codes=[0, 1] if allowed else [0])
+
+
+def check_tag(session: nox.Session, packages: dict[str, Package], tag: str) -> None:
+    """A tag that may be published names a package and the version that its pyproject holds."""
+    dist, _, version = tag.rpartition("-v")
+    if dist not in packages:
+        session.error(f"the tag must be <dist>-vX.Y.Z of one of {', '.join(packages)}, got {tag!r}")
+    if packages[dist].version != version:
+        session.error(f"the tag says {version}, packages/{dist}/pyproject.toml {packages[dist].version}")
+
+
+def notes(package: Package) -> str:
+    """The newest section of the changelog."""
+    text = (package.folder / "CHANGELOG.md").read_text(encoding="utf-8")
+    _, *sections = re.split(r"(?m)^## ", text)
+    return "## " + sections[0].strip() + "\n" if sections else f"{package.dist} {package.version}\n"

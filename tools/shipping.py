@@ -9,15 +9,20 @@ from pathlib import Path
 
 import nox
 
-from tools import wheels
+from tools import releasing, wheels
 from tools.environment import DIST, build, uv
 from tools.lock import LOCK
 from tools.workspace import CORE, ROOT, Package, discover, find_links
 
 
-def run(session: nox.Session, package: Package) -> None:
+def publish(session: nox.Session, package: Package) -> None:
+    """The files of a release and its notes, in dist/publish/."""
+    run(session, package, DIST / "publish")
+    (DIST / "publish" / "notes.md").write_text(releasing.notes(package), encoding="utf-8")
+
+
+def run(session: nox.Session, package: Package, out: Path) -> None:
     """sdist → wheel from it → metadata and contents checks → install and import outside the workspace → SBOM."""
-    out = DIST / package.dist
     shutil.rmtree(out, ignore_errors=True)
     wheel = build(session, package.folder, out, sdist=True)
     session.run("twine", "check", "--strict", *(str(path) for path in sorted(out.iterdir())))

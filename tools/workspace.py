@@ -46,6 +46,11 @@ class Package:
         return self.folder / "src" / self.module
 
     @property
+    def root(self) -> Path:
+        """The repository."""
+        return self.folder.parent if self.folder.name == "shared" else self.folder.parent.parent
+
+    @property
     def is_core(self) -> bool:
         return self.dist == CORE
 
