@@ -33,7 +33,7 @@ def gradient(W: np.ndarray, V: np.ndarray, a: int, b: int, c: int) -> np.ndarray
     return np.concatenate([in_w.ravel(), in_v.ravel()])
 
 
-def ntk(W: np.ndarray, V: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+def ntk(W: np.ndarray, V: np.ndarray, left: list[list[int]], right: list[list[int]]) -> np.ndarray:
     """K(x, x') = <grad g(x), grad g(x')>."""
     rows = np.array([gradient(W, V, *x) for x in left])
     columns = np.array([gradient(W, V, *x) for x in right])

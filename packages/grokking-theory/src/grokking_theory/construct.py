@@ -20,8 +20,8 @@ def fourier_construction(
         p: the modulus, at least 2.
         compact: one neuron for k = 0 and eight (output weights ½) for 1 <= k < p/2, since k and p - k give the same
             cosine; two more for k = p/2. Width 4p - 3 for odd p, 4p - 5 for even p, instead of 8p.
-        balanced: move scale from W to V, neuron by neuron (the network is 3-homogeneous), until both have the same
-            largest entry.
+        balanced: move scale between W and V, frequency by frequency (f is homogeneous in both), until their largest
+            entries agree.
         copies: repeat each neuron m times with all weights times m^{-1/3}: the same function.
 
     Returns:
@@ -37,12 +37,12 @@ def fourier_construction(
     rows, heads = [], []
     for k in range(p // 2 + 1 if compact else p):
         q, r, head = _frequency(p, k, compact)
+        if balanced:
+            shift = (head.abs().amax() / q.abs().amax()).pow(1 / 3)
+            q, r, head = q * shift, r * shift, head / shift.square()
         rows.append(torch.cat([q, r], dim=1))
         heads.append(head)
     W, V = torch.cat(rows), torch.cat(heads).t()
-    if balanced:
-        shift = (V.abs().amax(0) / W.abs().amax(1)).pow(1 / 3)
-        W, V = W * shift[:, None], V / shift.square()
     shrink = copies ** (-1 / 3)
     return (W * shrink).repeat(copies, 1), (V * shrink).repeat(1, copies)
 

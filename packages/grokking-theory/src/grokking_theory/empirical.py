@@ -100,6 +100,7 @@ def empirical_ntk(
     columns = x if x2 is None else x2
     require_range("len(x)", len(x), low=1, integer=True)
     require_range("len(x2)", len(columns), low=1, integer=True)
+    x, x2 = x.detach(), x2 if x2 is None else x2.detach()
     bound = _Bound(model, forward_fn)
     with evaluating(model), full_precision(x.device):
         params, fixed = _state(bound)

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +51,7 @@ class History:
     stopped: str = ""
 
     @classmethod
-    def from_rows(cls, rows: list[dict[str, float]], stopped: str = "") -> Self:
+    def from_rows(cls, rows: list[dict[str, float]], stopped: str = "") -> "History":
         """Columns from one mapping per evaluation; what is missing in a row becomes NaN."""
         own = cls.column_names()
         others = sorted({name for row in rows for name in row} - set(own))
@@ -94,7 +93,7 @@ class History:
         return checkpoint.save(path, self.columns(), method=DIST, version=VERSION, config=config)
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
+    def load(cls, path: str | Path) -> "History":
         """Read what `save` wrote.
 
         Raises:

@@ -23,6 +23,7 @@ def margin(model: nn.Module, data: Data) -> Float[Tensor, " n"]:
         ValueError: if there are no points, shapes differ, a label lies outside the outputs or an output is not finite.
     """
     inputs, labels = data
+    require_range("number of points", len(inputs), low=1, integer=True)
     with torch.no_grad():
         outputs = model(inputs)
     return output_margin(outputs, labels)
@@ -30,7 +31,6 @@ def margin(model: nn.Module, data: Data) -> Float[Tensor, " n"]:
 
 def output_margin(outputs: Float[Tensor, "n p"], labels: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
     """`margin` of outputs that are there already."""
-    require_range("number of points", len(outputs), low=1, integer=True)
     require_shape("labels", labels, (len(outputs),))
     require_labels("labels", labels, outputs.shape[1])
     require_finite("outputs", outputs)

@@ -1,7 +1,7 @@
 """The network of the paper: one hidden layer, quadratic activation, no biases (section 2.1)."""
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -150,7 +150,7 @@ class QuadraticNetwork(nn.Module):
         return float(torch.stack([self.W.detach().abs().amax(), self.V.detach().abs().amax()]).amax())
 
     @torch.no_grad()
-    def load_weights(self, W: Float[Tensor, "h two_p"], V: Float[Tensor, "p h"]) -> Self:
+    def load_weights(self, W: Float[Tensor, "h two_p"], V: Float[Tensor, "p h"]) -> "QuadraticNetwork":
         """Copy weights into the network, in its own dtype and device; returns the network.
 
         Raises:
@@ -170,7 +170,7 @@ class QuadraticNetwork(nn.Module):
         return checkpoint.save(path, self.state_dict(), method=DIST, version=VERSION, config=config)
 
     @classmethod
-    def load(cls, path: str | Path, device: str | torch.device | None = None) -> Self:
+    def load(cls, path: str | Path, device: str | torch.device | None = None) -> "QuadraticNetwork":
         """Read a network that `save` wrote, in the dtype it had.
 
         Raises:

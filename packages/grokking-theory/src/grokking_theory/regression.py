@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Literal, no_type_check
 
 import numpy as np
 import torch
@@ -47,23 +47,26 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         ValueError: at fit, if ridge < 0, or ridge = 0 and equal inputs have different targets.
     """
 
+    @no_type_check  # here and below: scikit-learn passes anything, and looks for its own errors at fit
     def __init__(self, kernel: str | ArrayKernel = "rbf", ridge: float = 0.0, rcond: float = 1e-10) -> None:
         self.kernel = kernel
         self.ridge = ridge
         self.rcond = rcond
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+    @no_type_check
+    def fit(self, X: ArrayLike, y: ArrayLike) -> "KernelRegressor":
         """Solve for the coefficients, in O(n³)."""
         require_range("ridge", self.ridge, low=0)
         require_range("rcond", self.rcond, low=0, high=1, high_open=True)
         X, y = validate_data(self, X, y, multi_output=True, y_numeric=True)
         y = np.asarray(y, dtype=np.float64)
         if self.ridge == 0:
-            require_consistent("training data", torch.from_numpy(X.astype(np.float64)), torch.from_numpy(y))
+            require_consistent("training data", torch.tensor(X, dtype=torch.float64), torch.tensor(y))
         self.X_fit_ = X
         self.dual_coef_ = _solve(self._kernel(X, X), y, self.ridge, self.rcond)
         return self
 
+    @no_type_check
     def predict(self, X: ArrayLike) -> NDArray[np.float64]:
         """Ψ(X), (n,) or (n, outputs)."""
         check_is_fitted(self)
@@ -74,7 +77,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         if callable(self.kernel):
             values = np.asarray(self.kernel(left, right), dtype=np.float64)
         elif require_choice("kernel", self.kernel, ("rbf", "onehot_rbf", "expected_ntk")) == "rbf":
-            values = rbf_kernel(left, right)
+            values = rbf_kernel(left.astype(np.float64), right.astype(np.float64))
         else:
             kernel = onehot_rbf if self.kernel == "onehot_rbf" else expected_ntk
             values = kernel(_tuples(left, self.kernel), _tuples(right, self.kernel)).numpy()

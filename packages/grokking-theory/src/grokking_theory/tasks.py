@@ -11,6 +11,7 @@ from jaxtyping import Int, Num
 from offprints.checks import require_choice, require_kind, require_range, require_shape
 from offprints.seeding import rng
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 Kind = Literal["classification", "regression"]
 
@@ -69,10 +70,15 @@ def require_labels(name: str, labels: Tensor, p: int) -> None:
         ValueError: if one lies outside.
     """
     _require_integers(name, labels)
-    if labels.numel():
+    if labels.numel() and not _traced(labels):
         low, high = int(labels.min()), int(labels.max())
         if low < 0 or high >= p:
             raise ValueError(f"{name} must be integers in [0, {p}), got values from {low} to {high}.")
+
+
+def _traced(values: Tensor) -> bool:
+    """Whether torch is only tracing: there are no values to look at then."""
+    return torch.compiler.is_compiling() or isinstance(values, FakeTensor) or values.is_meta
 
 
 def _require_integers(name: str, values: Tensor) -> None:

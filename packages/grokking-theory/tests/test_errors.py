@@ -1,0 +1,266 @@
+"""Bad input: what, got, expected, hint; nothing silently wrong."""
+
+import math
+import warnings
+
+import jaxtyping
+import numpy as np
+import pytest
+import torch
+
+import grokking_theory as gt
+from grokking_theory import bounds
+
+
+@pytest.fixture(autouse=True)
+def _as_users_call_it():
+    """Without the shape checks of the tests, which would refuse some of these calls first."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def network():
+    return gt.QuadraticNetwork(5, 4)
+
+
+PAIRS = torch.tensor([[0, 1], [2, 3]])
+TRIPLES = torch.tensor([[0, 1, 1], [2, 3, 4]])
+LINE = torch.nn.Linear(2, 2)
+
+ROWS = {
+    "p below 2": (lambda: gt.ModularAddition(1), ValueError, "p must be an integer at least 2, got 1"),
+    "p no integer": (lambda: gt.ModularAddition(5.0), TypeError, "p must be an integer"),
+    "p a bool": (lambda: gt.QuadraticNetwork(True, 3), TypeError, "p must be"),
+    "more points than there are": (lambda: gt.ModularAddition(5, n_train=26), ValueError, "N = 5\\^2"),
+    "share above one": (lambda: gt.ModularAddition(5, n_train=1.5), ValueError, "share"),
+    "share of zero": (lambda: gt.ModularAddition(5, n_train=0.0), ValueError, "share"),
+    "share NaN": (lambda: gt.ModularAddition(5, n_train=math.nan), ValueError, "n_train"),
+    "no training points": (lambda: gt.ModularAddition(5, n_train=0), ValueError, "n_train must be"),
+    "m below 2": (lambda: gt.ModularAddition(5, m=1), ValueError, "m must be"),
+    "m with a table": (lambda: gt.ModularAddition(5, m=4, op=gt.table("add", 5)), ValueError, "m must be 3"),
+    "kind": (lambda: gt.ModularAddition(5, "ranking"), ValueError, "one of 'classification', 'regression'"),
+    "too many points to number": (lambda: gt.ModularAddition(97, m=12), ValueError, "Lower p or m"),
+    "table of floats": (lambda: gt.ModularAddition(3, op=torch.eye(3)), TypeError, "integers"),
+    "table out of range": (lambda: gt.ModularAddition(3, op=torch.full((3, 3), 3)), ValueError, r"in \[0, 3\)"),
+    "table of another size": (lambda: gt.ModularAddition(3, op=gt.table("add", 4) % 3), ValueError, "shape"),
+    "unknown operation": (lambda: gt.table("divide", 5), ValueError, "'quadratic'"),
+    "operation of floats": (lambda: gt.table(lambda a, b: a / 2, 5), TypeError, "integers"),
+    "targets of other columns": (lambda: gt.ModularAddition(5).targets(TRIPLES), ValueError, "inputs must be of shape"),
+    "targets out of range": (lambda: gt.ModularAddition(5).targets(PAIRS + 3), ValueError, r"in \[0, 5\)"),
+    "limit": (lambda: gt.ModularAddition(5).train_inputs(0), ValueError, "limit"),
+    "float pairs": (lambda: network()(PAIRS.double()), TypeError, "pairs must hold integers"),
+    "one-hot pairs": (lambda: network()(torch.zeros(2, 10, dtype=torch.long)), ValueError, "pairs must be of shape"),
+    "label too large": (lambda: network()(torch.tensor([[5, 0]])), ValueError, r"in \[0, 5\)"),
+    "label negative": (lambda: network()(torch.tensor([[-1, 0]])), ValueError, r"in \[0, 5\)"),
+    "c too large": (lambda: network().forward_triples(torch.tensor([[0, 0, 5]])), ValueError, r"in \[0, 5\)"),
+    "transformer label": (lambda: gt.TinyTransformer(5)(torch.tensor([[5, 0]])), ValueError, r"in \[0, 5\)"),
+    "transformer floats": (lambda: gt.TinyTransformer(5)(PAIRS.double()), TypeError, "integers"),
+    "heads": (lambda: gt.TinyTransformer(5, dim=10, heads=4), ValueError, "multiple of heads"),
+    "width": (lambda: gt.QuadraticNetwork(5, 0), ValueError, "width"),
+    "alpha": (lambda: gt.QuadraticNetwork(5, 4, alpha=0.0), ValueError, "alpha"),
+    "init": (lambda: gt.QuadraticNetwork(5, 4, init="zero"), ValueError, "'he'"),
+    "weights of another shape": (
+        lambda: network().load_weights(*gt.fourier_construction(5)), ValueError, "with that p and width",
+    ),
+    "weights with NaN": (
+        lambda: network().load_weights(torch.full((4, 10), math.nan), torch.zeros(5, 4)), ValueError, "W must be finite",
+    ),
+    "copies": (lambda: gt.fourier_construction(5, copies=0), ValueError, "copies"),
+    "verify with another p": (lambda: gt.verify_construction(*gt.fourier_construction(5), 6), ValueError, "W must be"),
+    "no tensors to penalise": (lambda: gt.LinfRegularizer([]), ValueError, "at least one parameter"),
+    "names instead of tensors": (lambda: gt.LinfRegularizer(["W"]), TypeError, "tensors"),
+    "negative strength": (lambda: gt.LinfRegularizer(network().parameters(), -1.0), ValueError, "strength"),
+    "nothing trainable": (lambda: gt.empirical_ntk(gt.ConstantPredictor(5), PAIRS), ValueError, "requires_grad"),
+    "no inputs": (lambda: gt.empirical_ntk(network(), PAIRS[:0]), ValueError, r"len\(x\)"),
+    "output too large": (lambda: gt.empirical_ntk(network(), PAIRS, output=5), ValueError, "5 outputs"),
+    "output unknown": (lambda: gt.empirical_ntk(LINE, torch.ones(2, 2), output="last"), ValueError, "'trace_sample'"),
+    "model returns no tensor": (lambda: gt.empirical_ntk(torch.nn.LSTM(3, 2), torch.ones(2, 4, 3)), TypeError, "forward_fn"),
+    "chunk": (lambda: gt.empirical_ntk(network(), PAIRS, chunk=0), ValueError, "chunk"),
+    "kernel over budget": (
+        lambda: gt.empirical_ntk(network(), PAIRS, max_bytes=100), gt.MemoryBudgetError, "a need of 1,952 bytes",
+    ),
+    "closed form over budget": (
+        lambda: gt.quadratic_ntk(network().W, network().V, TRIPLES, max_bytes=10), gt.MemoryBudgetError, "bytes",
+    ),
+    "triples out of range": (lambda: gt.quadratic_ntk(network().W, network().V, TRIPLES + 3), ValueError, r"\[0, 5\)"),
+    "kernel weights": (lambda: gt.match_kernel(TRIPLES, weights={(3,): 1.0}), ValueError, "column"),
+    "kernel weight NaN": (lambda: gt.match_kernel(TRIPLES, weights={(0,): math.nan}), ValueError, "finite"),
+    "tuples of other lengths": (lambda: gt.match_kernel(TRIPLES, PAIRS, weights={(0,): 1.0}), ValueError, "t2 must be of shape"),
+    "kurtosis": (lambda: gt.expected_ntk(TRIPLES, kappa=0.5), ValueError, "kappa"),
+    "columns": (lambda: gt.expected_ntk(torch.zeros(2, 4, dtype=torch.long)), ValueError, "columns of t1"),
+    "gamma": (lambda: gt.onehot_rbf(TRIPLES, gamma=0.0), ValueError, "gamma"),
+    "equivariance of a vector": (lambda: gt.check_equivariance(lambda x, y: x[:, 0].double(), 5), ValueError, "kernel"),
+    "equivariance of NaN": (
+        lambda: gt.check_equivariance(lambda x, y: torch.full((len(x), len(y)), math.nan), 5), ValueError, "finite",
+    ),
+    "ridge": (lambda: gt.KernelRegressor(ridge=-1).fit([[0.0], [1.0]], [0.0, 1.0]), ValueError, "ridge"),
+    "kernel name": (lambda: gt.KernelRegressor("ntk").fit([[0.0], [1.0]], [0.0, 1.0]), ValueError, "'expected_ntk'"),
+    "fractions for tuples": (
+        lambda: gt.KernelRegressor("onehot_rbf").fit([[0.5, 1], [1, 0]], [0.0, 1.0]), TypeError, "integer tuples",
+    ),
+    "contradiction": (
+        lambda: gt.KernelRegressor().fit([[0.0], [1.0], [0.0]], [0.0, 1.0, 2.0]), ValueError,
+        "inconsistent labels.*rows 0 and 2",
+    ),
+    "contradiction of labels": (
+        lambda: gt.require_consistent("data", torch.tensor([[1], [2], [2]]), torch.tensor([0, 1, 0])), ValueError,
+        "rows 1 and 2",
+    ),
+    "callable kernel of another shape": (
+        lambda: gt.KernelRegressor(lambda x, y: np.ones((1, 1))).fit([[0.0], [1.0]], [0.0, 1.0]), ValueError, "shape",
+    ),
+    "linearised targets": (
+        lambda: gt.linearized_predictions(network(), PAIRS, torch.zeros(2, 4), PAIRS), ValueError, "one-hot",
+    ),
+    "linearised at a negative time": (
+        lambda: gt.linearized_predictions(network(), PAIRS, torch.zeros(2, 5), PAIRS, time=-1.0), ValueError, "time",
+    ),
+    "linearised over limit": (
+        lambda: gt.linearized_predictions(network(), PAIRS, torch.zeros(2, 5), PAIRS, limit=9), ValueError, "per_output",
+    ),
+    "n negative": (lambda: gt.kernel_lower_bound(5, -1), ValueError, "n must be"),
+    "kernel class": (lambda: gt.kernel_lower_bound(5, 1, kernel="random"), ValueError, "'any'"),
+    "target loss": (lambda: gt.min_samples_kernel(5, "regression", -0.1), ValueError, "target_loss"),
+    "rho above n": (lambda: bounds.interpolation_width(10, 11), ValueError, "rho_c"),
+    "delta": (lambda: bounds.interpolation_width(10, 2, delta=1.0), ValueError, "delta"),
+    "Gaussian init": (lambda: bounds.interpolation_width(10, 2, init="he"), ValueError, "unbounded"),
+    "bound below deviation": (lambda: bounds.interpolation_width(10, 2, init=(0.5, 1.0)), ValueError, "s_W"),
+    "empirical above one": (lambda: gt.certificate(5, 40, 1.0, 10, empirical=1.5), ValueError, "empirical"),
+    "margin zero": (lambda: bounds.pac_bayes_rate(5, 40, 10, margin=0.0, linf=1.0), ValueError, "margin"),
+    "margin of nothing": (lambda: gt.margin(network(), (PAIRS[:0], PAIRS[:0, 0])), ValueError, "number of points"),
+    "margin of other labels": (lambda: gt.output_margin(torch.ones(2, 3), torch.tensor([0, 3])), ValueError, r"\[0, 3\)"),
+    "margin of NaN": (lambda: gt.output_margin(torch.full((1, 3), math.nan), torch.tensor([0])), ValueError, "finite"),
+    "gamma negative": (lambda: gt.margin_loss(network(), (PAIRS, PAIRS[:, 0]), -1.0), ValueError, "gamma"),
+    "table with NaN": (lambda: gt.table_lower_bound([[0.0, math.nan], [1.0, 0.0]], 1), ValueError, "finite"),
+    "table of a scalar": (lambda: gt.table_lower_bound(1.0, 1), ValueError, "ndim"),
+    "table with a single row": (lambda: gt.table_lower_bound([[1.0, 2.0]], 1), ValueError, "shortest axis"),
+    "operation not square": (lambda: gt.operation_target(torch.zeros(2, 3, dtype=torch.long)), ValueError, "shape"),
+    "generator of one axis": (lambda: gt.orbit_lower_bound(np.eye(3), 1, [[[0, 1, 2]]]), ValueError, "one per axis"),
+    "generator no permutation": (
+        lambda: gt.orbit_lower_bound(np.eye(3), 1, [[[0, 0, 2], [0, 1, 2]]]), ValueError, r"permute 0\.\.2 on axis 0",
+    ),
+    "orbit too large": (
+        lambda: gt.orbit_lower_bound(np.random.default_rng(0).normal(size=(4, 4)), 1, gt.symmetric_generators((4, 4)), 100),
+        gt.OrbitError, "max_orbit = 100",
+    ),
+    "spectrum of NaN": (lambda: gt.fourier_spectrum(_with_nan()), ValueError, "W must be finite"),
+    "top": (lambda: gt.fourier_spectrum(network(), top=4), ValueError, "number of frequencies"),
+    "every": (lambda: gt.NTKTracker(network(), PAIRS, every=0), ValueError, "every"),
+    "targets of another length": (lambda: gt.NTKTracker(network(), PAIRS, targets=torch.ones(3)), ValueError, "shape"),
+    "tracked output": (lambda: gt.NTKTracker(network(), PAIRS, output=5), ValueError, "output"),
+    "steps": (lambda: gt.fit(network(), gt.ModularAddition(5), steps=-1), ValueError, "steps"),
+    "optimizer": (lambda: gt.fit(network(), gt.ModularAddition(5), "sgd", steps=1), ValueError, "torch.optim.Optimizer"),
+    "decay without adamw": (
+        lambda: gt.fit(network(), gt.ModularAddition(5), "gd", steps=1, weight_decay=1.0), ValueError, "weight_decay",
+    ),
+    "four summands": (
+        lambda: gt.fit(network(), gt.ModularAddition(5, m=4), steps=1), ValueError, "2 input columns",
+    ),
+    "frozen model": (
+        lambda: gt.fit(gt.ConstantPredictor(5), gt.ModularAddition(5), steps=1), ValueError, "requires_grad",
+    ),
+    "labels of another p": (
+        lambda: gt.fit(network(), _Relabelled(gt.ModularAddition(7)), steps=1), ValueError, r"in \[0, 5\)",
+    ),
+    "empty training set": (lambda: gt.fit(network(), _Relabelled(gt.ModularAddition(5), 0), steps=1), ValueError, "training points"),
+    "no test accuracy": (
+        lambda: gt.grokking_report(gt.fit(network(), gt.ModularAddition(5, n_train=1.0), steps=1)), ValueError, "test accuracies",
+    ),
+    "threshold": (
+        lambda: gt.grokking_report(gt.fit(network(), gt.ModularAddition(5), steps=1), grok=1.5), ValueError, "grok",
+    ),
+    "unknown column": (lambda: gt.fit(network(), gt.ModularAddition(5), steps=1).series("loss"), ValueError, "'test_loss'"),
+    "change point of other lengths": (lambda: gt.change_point([1, 2], [1]), ValueError, "same length"),
+}  # fmt: skip
+
+
+class _Relabelled:
+    """A task whose data do not fit p = 5."""
+
+    def __init__(self, task, keep=None):
+        self.p, self.kind = 5, task.kind
+        self.train = tuple(part[:keep] for part in task.train)
+        self.test = task.test
+
+
+def _with_nan():
+    broken = network()
+    with torch.no_grad():
+        broken.W[0, 0] = math.nan
+    return broken
+
+
+@pytest.mark.parametrize(("call", "kind", "message"), ROWS.values(), ids=ROWS)
+def test_bad_input_is_refused(call, kind, message):
+    with pytest.raises(kind, match=message):
+        call()
+
+
+def test_devices_must_agree():
+    meta = torch.zeros(2, 3, dtype=torch.long, device="meta")
+    with pytest.raises(ValueError, match="on one device"):
+        gt.quadratic_ntk(network().W, network().V, meta)
+    with pytest.raises(ValueError, match=r"x on meta, parameters on cpu"):
+        gt.empirical_ntk(LINE, torch.zeros(2, 2, device="meta"))
+
+
+def test_non_finite_loss_names_the_step_and_keeps_the_last_finite_state():
+    model, task = gt.QuadraticNetwork(5, 20), gt.ModularAddition(5, "regression", 0.6)
+    with pytest.raises(FloatingPointError, match=r"after step (\d+)"):
+        gt.fit(model, task, "gd", steps=200, lr=5.0)
+    assert all(torch.isfinite(parameter).all() for parameter in model.parameters())
+    inputs, targets = task.train
+    assert torch.isfinite((model.forward_triples(inputs) - targets).square().mean())
+
+
+def test_zero_gradient_stops_normalised_descent():
+    model = network()
+    with torch.no_grad():
+        model.V.zero_()
+        model.W.zero_()
+    history = gt.fit(model, gt.ModularAddition(5), "ngd", steps=10)
+    assert "exactly zero" in history.stopped
+    assert history.step.tolist() == [0]
+
+
+def test_low_precision_is_raised_with_a_warning():
+    model, x = torch.nn.Linear(3, 2), torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    for dtype in (torch.float16, torch.bfloat16):
+        low = torch.nn.Linear(3, 2, dtype=dtype)
+        low.load_state_dict(model.state_dict())
+        with pytest.warns(UserWarning, match="float32"):
+            kernel = gt.empirical_ntk(low, x.to(dtype))
+        assert kernel.dtype == torch.float32
+        assert low.weight.dtype == dtype
+
+
+@pytest.mark.parametrize("layer", [torch.nn.BatchNorm1d(3), torch.nn.Dropout(0.5)])
+def test_training_mode_is_left_with_a_warning_and_comes_back(layer):
+    model = torch.nn.Sequential(torch.nn.Linear(2, 3), layer, torch.nn.Linear(3, 1))
+    x = torch.randn(5, 2, generator=torch.Generator().manual_seed(0))
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    model[0].eval()
+    with pytest.warns(UserWarning, match="eval mode"):
+        kernel = gt.empirical_ntk(model, x)
+    assert [module.training for module in model] == [False, True, True]
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    model.eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch.testing.assert_close(gt.empirical_ntk(model, x), kernel)
+
+
+def test_narrow_networks_are_warned_of_in_bounds():
+    with pytest.warns(UserWarning, match="below 8p = 40"):
+        bounds.rich_upper_rate(5, 39, 1.0, 100)
+    with pytest.warns(UserWarning, match="4p - 3"):
+        gt.certificate(5, 20, 1.0, 100)
+    gt.certificate(5, 40, 1.0, 100)
+
+
+def test_memory_error_carries_its_numbers():
+    with pytest.raises(gt.MemoryBudgetError) as caught:
+        gt.empirical_ntk(network(), PAIRS, max_bytes=100, chunk=2)
+    # 2 × 2 results and 2 gradients of 60 weights, 8 bytes each
+    assert (caught.value.needed, caught.value.allowed) == (8 * (4 + 2 * 60), 100)
