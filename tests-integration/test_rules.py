@@ -43,6 +43,7 @@ def package(repository):
 
 def breaches(package):
     docstrings.definitions.cache_clear()
+    docstrings.cites.cache_clear()
     found = [*imports.import_problems(package, MODULES), *imports.optional_problems(package)]
     found += [*docstrings.docstring_problems(package), *docstrings.any_problems(package)]
     return [
@@ -77,7 +78,7 @@ def test_the_good_package_breaks_nothing(package):
         ),
         ("src/some_method/_reference.py", "import numpy", "from . import idea", "equations stand alone"),
         ("src/some_method/idea.py", "import numpy", "import matplotlib", "which only an extra brings"),
-        ("src/some_method/idea.py", "(Eq. 2)", "", "no equation, table or section"),
+        ("src/some_method/idea.py", "(Eq. 2)", "", "names an equation, table or section"),
         ("src/some_method/idea.py", "Raises:", "Returns:", "no `Raises:`"),
         ("src/some_method/idea.py", "x: float", "x: Any", "Any in the public signature"),
         ("src/some_method/idea.py", "raise ValueError(x)", "raise ValueError(x)  # pragma: " + "no cover", "exclusion"),
@@ -142,3 +143,11 @@ def test_what_a_wheel_may_not_hold(package, tmp_path, names, message):
         for name in names:
             archive.writestr(name, "")
     assert message in wheels.problems(wheel, package)[0]
+
+
+def test_lines_of_code_are_counted_without_comments_and_docstrings(tmp_path):
+    text = (
+        '"""Module,\n\ntwo lines."""\n\nX = """a\nb"""  # text\n# comment\n\n\ndef f():\n    """Doc."""\n    return 1\n'
+    )
+    (tmp_path / "module.py").write_text(text, encoding="utf-8")
+    assert files.code_lines(tmp_path / "module.py") == 4

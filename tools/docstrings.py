@@ -47,6 +47,14 @@ def full_docstring(node: ast.AST) -> str:
     return "\n".join(parts)
 
 
+@cache
+def cites(path: Path) -> bool:
+    """Whether any docstring of a module names its place in the paper: what a file adds to the paper needs none."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    return any(PLACE.search(ast.get_docstring(node) or "") for node in ast.walk(tree) if isinstance(node, kinds))
+
+
 def own_raises(node: ast.AST) -> bool:
     """Whether the body raises by itself (bare re-raises and nested functions do not count)."""
     pending = list(ast.iter_child_nodes(node))
@@ -64,18 +72,18 @@ def own_raises(node: ast.AST) -> bool:
 
 
 def docstring_problems(package: Package) -> Iterator[str]:
-    """A name in `__all__` cites its place in the paper (methods only); a public function that raises says so."""
+    """A module with public names says where in the paper they stand (methods only); what raises says so."""
     exported = set(public_names(package))
     if not exported:
         yield f"{(package.source / '__init__.py').relative_to(package.root)}: no __all__"
+    silent: set[Path] = set()
     for name, (path, node) in definitions(package).items():
         if name not in exported:
             continue
         where, text = f"{path.relative_to(package.root)}:{node.lineno}:", full_docstring(node)
         if not text.strip():
             yield f"{where} {name} has no docstring"
-        elif not package.is_core and not PLACE.search(text):
-            yield f"{where} the docstring of {name} names no equation, table or section of the paper"
+        silent |= {path} if not package.is_core and not cites(path) else set()
         functions = (
             [node] if not isinstance(node, ast.ClassDef) else [n for n in node.body if isinstance(n, ast.FunctionDef)]
         )
@@ -87,6 +95,8 @@ def docstring_problems(package: Package) -> Iterator[str]:
             ):
                 here = f"{path.relative_to(package.root)}:{function.lineno}:"
                 yield f"{here} {name}.{function.name} raises; no `Raises:` in its docstring"
+    for path in sorted(silent):
+        yield f"{path.relative_to(package.root)}:1: no docstring here names an equation, table or section of the paper"
 
 
 def any_problems(package: Package) -> Iterator[str]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from tools.workspace import CORE, ROOT, Package, git, last_tag
 
 HOSTS = re.compile(r"pypi[.]org|pythonhosted[.]org|download[.]pytorch[.]org|registry[.]npmjs|anaconda[.]org")
 MACHINE = re.compile(r"(?<![\w.~/:-])/(root|work|opt|home/\w+|Users/\w+|tmp/\w+)/")
+CORE_LINES = 2000
 BINARY = {".png", ".svg", ".safetensors", ".gz", ".ico", ".woff2"}
 
 
@@ -33,6 +37,30 @@ def text_problems(root: Path = ROOT) -> Iterator[str]:
                 yield f"{where} names the package index host {match[0]}"
             if match := MACHINE.search(line):
                 yield f"{where} names a path of one machine, {match[0]}"
+
+
+def code_lines(path: Path) -> int:
+    """Lines that hold code: no comments, no docstrings, no blank lines."""
+    text = path.read_text(encoding="utf-8")
+    documented = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(
+            node
+        ):
+            documented.update(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    return len(lines - documented - {len(text.splitlines()) + 1})
+
+
+def size_problems(package: Package) -> Iterator[str]:
+    """The core stays small; the conformance suite that ships with it is not counted."""
+    counted = [path for path in package.source.rglob("*.py") if "testing" not in path.parts] if package.is_core else []
+    total = sum(code_lines(path) for path in counted)
+    if total >= CORE_LINES:
+        yield f"{package.folder.name}: {total} lines of code; the core stays under {CORE_LINES}"
 
 
 def news_problems(package: Package) -> Iterator[str]:

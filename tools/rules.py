@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 
 from tools.docstrings import any_problems, docstring_problems
-from tools.files import news_problems, requirement_problems, text_problems
+from tools.files import news_problems, requirement_problems, size_problems, text_problems
 from tools.imports import import_problems, optional_problems
 from tools.workspace import discover
 
@@ -16,7 +16,14 @@ def problems() -> Iterator[str]:
     packages = discover()
     modules = {package.module for package in packages.values()}
     for package in packages.values():
-        for rule in (optional_problems, docstring_problems, any_problems, news_problems, requirement_problems):
+        for rule in (
+            optional_problems,
+            docstring_problems,
+            any_problems,
+            news_problems,
+            requirement_problems,
+            size_problems,
+        ):
             yield from rule(package)
         yield from import_problems(package, modules)
     yield from text_problems()
