@@ -219,7 +219,8 @@ def new(session: nox.Session) -> None:
     """`-- <dist> "<one line>"`: a package in one folder that passes lint and test at once; no other file is edited."""
     if len(session.posargs) != 2:
         session.error('usage: nox -s new -- <dist> "<one line>"')
-    folder = skeletons.write(*session.posargs)
+    dist, summary = session.posargs
+    folder = skeletons.write(dist, summary)
     package = workspace.Package(folder)
     wheels = Wheels(session, [package])
     install(session, *wheels.lines(package.group("test"), extras=["repro", "test"]), *tools_of("style"))

@@ -39,7 +39,7 @@ def definitions(package: Package) -> dict[str, tuple[Path, ast.FunctionDef | ast
     return found
 
 
-def full_docstring(node: ast.AST) -> str:
+def full_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> str:
     """A class's docstring with those of its public methods: together they are what a reader sees."""
     parts = [ast.get_docstring(node) or ""]
     if isinstance(node, ast.ClassDef):
@@ -51,8 +51,8 @@ def full_docstring(node: ast.AST) -> str:
 def cites(path: Path) -> bool:
     """Whether any docstring of a module names its place in the paper: what a file adds to the paper needs none."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    return any(PLACE.search(ast.get_docstring(node) or "") for node in ast.walk(tree) if isinstance(node, kinds))
+    documented = (node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef))
+    return any(PLACE.search(ast.get_docstring(node) or "") for node in documented)
 
 
 def own_raises(node: ast.AST) -> bool:

@@ -48,7 +48,7 @@ def import_seconds(module: str) -> float:
 def import_all(module: str, *, strict: bool) -> None:
     site = Path(sysconfig.get_paths()["purelib"]).resolve()
     package = importlib.import_module(module)
-    if not Path(package.__file__).resolve().is_relative_to(site):
+    if not Path(str(package.__file__)).resolve().is_relative_to(site):
         fail(f"{module} was imported from {package.__file__}, not from {site}")
     count, lacking = 1, {}
     for info in pkgutil.walk_packages(package.__path__, f"{module}."):

@@ -28,7 +28,7 @@ def run(session: nox.Session, packages: dict[str, Package]) -> None:
             session.warn(f"{name}: {problem}")
             failed.append(name)
 
-    def command(*words: str) -> Callable[[], None]:
+    def command(*words: str) -> Callable[[], object]:
         return lambda: session.run(*words) and None
 
     sources = [f"{package.folder.relative_to(ROOT)}/src" for package in packages.values()]

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from packaging.requirements import Requirement
 
@@ -22,7 +23,7 @@ MACHINE = ("UV_FIND_LINKS", "PIP_FIND_LINKS", "UV_CONSTRAINT", "UV_OVERRIDE", "U
 HEADER = "# Written by `nox -s lock`: the versions that every session installs. Do not edit.\n"
 
 
-def requirements(packages: dict[str, Package], root_pyproject: dict[str, object]) -> list[str]:
+def requirements(packages: dict[str, Package], root_pyproject: dict[str, Any]) -> list[str]:
     """Every requirement of every member (extras and groups too) and of the tools, sorted, without the members."""
     wanted: set[str] = set()
     for package in packages.values():

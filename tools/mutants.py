@@ -82,14 +82,6 @@ class Places(cst.CSTVisitor):
         return super().on_visit(node)
 
 
-class Exchange(cst.CSTTransformer):
-    def __init__(self, old: cst.CSTNode, new: cst.CSTNode) -> None:
-        self.old, self.new = old, new
-
-    def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> cst.CSTNode:
-        return self.new if original_node is self.old else updated_node
-
-
 def same_program(one: str, other: str) -> bool:
     """Whether two sources differ in form only: such a mutant could not die."""
     try:
@@ -110,7 +102,7 @@ def sample(package: Path, count: int, seed: int) -> tuple[list[Mutant], int]:
     random.Random(seed).shuffle(places)
     mutants: list[Mutant] = []
     for path, module, old, new, line in places:
-        changed = module.visit(Exchange(old, new)).code
+        changed = cst.ensure_type(module.deep_replace(old, new), cst.Module).code
         if len(mutants) < count and not same_program(module.code, changed):
             mutants.append(Mutant(path, line, module.code, changed))
     return mutants, len(places)
