@@ -379,7 +379,7 @@ class Stops(GoodFunction):
 
     batched = False
     skip: ClassVar = {"compile": "the number of iterations depends on the data"}
-    refusals: ClassVar = {"compile": lambda: torch.compile(halve_until_small, fullgraph=True, backend="eager")(torch.ones(2))}
+    refusals: ClassVar = {"compile": lambda: torch.compile(halve_until_small, fullgraph=True)(torch.ones(2))}
 
     def make(self) -> Callable:
         return halve_until_small
