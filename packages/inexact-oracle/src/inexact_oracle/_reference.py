@@ -1,8 +1,7 @@
 """The equations written out literally, slow and obvious; tests compare the fast path with them.
 
 Kerger, Molinaro, Jiang and Basu (ICML 2024) for the piecewise-linear extension; Taylor, Hendrickx and Glineur (2017)
-for the interpolation of smooth convex functions. Nothing here is imported by the rest of the package. The conic programs
-are stated in cvxpy, which the tests bring along.
+for the interpolation of smooth convex functions. The conic programs are stated in cvxpy, which the tests bring along.
 """
 
 from collections.abc import Sequence
@@ -42,7 +41,7 @@ def best_value(
     eta_g: float,
     lipschitz: float | None = None,
 ) -> float:
-    """max V s.t. V <= f~, |u| <= eta_g, V <= V_i + <g~ + u, x_t - x_i> for i < t, and |g~ + u| <= M if M is known."""
+    """Max V s.t. V <= f~, |u| <= eta_g, V <= V_i + <g~ + u, x_t - x_i> for i < t, and |g~ + u| <= M if M is known."""
     import cvxpy as cp
 
     value, u = cp.Variable(), cp.Variable(len(point))
@@ -51,7 +50,7 @@ def best_value(
     if lipschitz is not None:
         rules.append(cp.norm(raw_g + u) <= lipschitz)
     problem = cp.Problem(cp.Maximize(value), rules)
-    problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11)
+    problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-9, tol_gap_rel=1e-9, tol_feas=1e-9)
     return float(value.value)
 
 
@@ -90,22 +89,26 @@ def smooth_reply(
     eta_g: float,
     smoothness: float,
 ) -> tuple[float, float, Array]:
-    """min p/eta_f + q/eta_g s.t. |V - f~| <= p, |s - g~| <= q and the 2(t-1) inequalities: the optimum, V and s."""
+    """Min p/eta_f + q/eta_g s.t. |V - f~| <= p, |s - g~| <= q and the 2(t-1) inequalities: the optimum, V and s."""
     import cvxpy as cp
 
+    # The unknowns in units of the errors, and every inequality divided by eta_f: the same program, well scaled.
     value, slope, p, q = cp.Variable(), cp.Variable(len(point)), cp.Variable(), cp.Variable()
-    rules = [cp.abs(value - raw_f) <= p, cp.norm(slope - raw_g) <= q]
+    rules = [cp.abs(value) <= p, cp.norm(slope) <= q]
     for i in range(len(v)):
         step = point - x[i]
-        bend = cp.sum_squares(slope - s[i]) / (2 * smoothness)
-        rules += [value >= v[i] + s[i] @ step + bend, v[i] >= value - slope @ step + bend]
-    problem = cp.Problem(cp.Minimize(p / eta_f + q / eta_g), rules)
+        bend = cp.sum_squares((raw_g - s[i] + eta_g * slope) / np.sqrt(2 * smoothness * eta_f))
+        rules += [
+            (raw_f - v[i] - s[i] @ step) / eta_f + value >= bend,
+            (v[i] - raw_f + raw_g @ step) / eta_f + (eta_g / eta_f) * (step @ slope) - value >= bend,
+        ]
+    problem = cp.Problem(cp.Minimize(p + q), rules)
     problem.solve(solver=cp.CLARABEL)
-    return float(problem.value), float(value.value), np.asarray(slope.value)
+    return float(problem.value), float(raw_f + eta_f * value.value), raw_g + eta_g * np.asarray(slope.value)
 
 
 def largest_extension(y: Array, x: Array, v: Array, s: Array, smoothness: float) -> float:
-    """min over the simplex of L'/2 |y - sum l_i (x_i - s_i/L')|^2 + sum l_i (V_i - |s_i|^2 / (2L'))."""
+    """Min over the simplex of L'/2 |y - sum l_i (x_i - s_i/L')|^2 + sum l_i (V_i - |s_i|^2 / (2L'))."""
     import cvxpy as cp
 
     weights = cp.Variable(len(v), nonneg=True)
@@ -116,7 +119,7 @@ def largest_extension(y: Array, x: Array, v: Array, s: Array, smoothness: float)
 
 
 def smallest_extension(y: Array, x: Array, v: Array, s: Array, smoothness: float) -> float:
-    """max over the simplex of sum l_i (V_i + <s_i, y - x_i>) + (sum l_i |s_i|^2 - |sum l_i s_i|^2) / (2L')."""
+    """Max over the simplex of sum l_i (V_i + <s_i, y - x_i>) + (sum l_i |s_i|^2 - |sum l_i s_i|^2) / (2L')."""
     import cvxpy as cp
 
     weights = cp.Variable(len(v), nonneg=True)

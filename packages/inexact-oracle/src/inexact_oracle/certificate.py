@@ -26,16 +26,14 @@ class Certificate(NamedTuple):
     bound: float
     value_upper: float
     lower: float
-    e_V: float  # noqa: N815
+    e_V: float
     e_g: float
     diameter: float
     valid: bool
     confidence: float
 
 
-def model_minimum(
-    heights: Vector, slopes: Vector, radius: float, box: tuple[Vector, Vector] | None = None
-) -> float:
+def model_minimum(heights: Vector, slopes: Vector, radius: float, box: tuple[Vector, Vector] | None = None) -> float:
     """A lower bound on min_y max_i heights_i + <slopes_i, y> over |y| <= radius, and lower <= y <= upper.
 
     Args:

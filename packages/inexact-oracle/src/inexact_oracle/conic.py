@@ -1,7 +1,7 @@
 """The conic programs of the package, each one stated for Clarabel in scaled variables.
 
-Clarabel minimises q'z + z'Pz/2 subject to b - Az in a product of cones. Every function returns None when the solver gave
-no usable answer; the callers then fall back and count it.
+Clarabel minimises q'z + z'Pz/2 subject to b - Az in a product of cones. Every function returns None when there is no
+usable answer; the callers then fall back and count it.
 """
 
 from typing import NamedTuple
@@ -36,8 +36,10 @@ def _settings() -> clarabel.DefaultSettings:
     return settings
 
 
-def solve(p: Matrix | None, q: Vector, a: Matrix, b: Vector, cones: list[object]) -> Optimum | None:
-    """One program; `InsufficientProgress` counts as solved when its gap is below 1e-6 (rounding stopped it)."""
+def solve(
+    p: Matrix | None, q: Vector, a: Matrix, b: Vector, cones: list[object], accept: float = 1e-6
+) -> Optimum | None:
+    """One program; where rounding stopped the solver early, a relative gap below `accept` will do."""
     n = len(q)
     quadratic = sparse.csc_matrix((n, n)) if p is None else sparse.csc_matrix(np.triu(p))
     result = clarabel.DefaultSolver(quadratic, q, sparse.csc_matrix(a), b, cones, _settings()).solve()
@@ -45,7 +47,7 @@ def solve(p: Matrix | None, q: Vector, a: Matrix, b: Vector, cones: list[object]
         return None
     z = np.asarray(result.x)
     gap = abs(result.obj_val - result.obj_val_dual)
-    if not np.isfinite(z).all() or not gap <= 1e-6 * (1.0 + abs(result.obj_val)):
+    if not np.isfinite(z).all() or not gap <= accept * (1.0 + abs(result.obj_val)):
         return None
     return Optimum(z, float(result.obj_val_dual))
 
@@ -61,7 +63,7 @@ def second_order(rows: int) -> object:
 
 
 def largest_minimum(gaps: Vector, steps: Matrix, cap: tuple[Vector, float] | None) -> Optimum | None:
-    """min w >= 0 over |v| <= 1 with w + <d_i, v> >= gap_i, and |g + v| <= m when `cap` = (g, m).
+    """Min w >= 0 over |v| <= 1 with w + <d_i, v> >= gap_i, and |g + v| <= m when `cap` = (g, m).
 
     The shortfall w and v are z = (w, v). `gaps` (k,), `steps` (k, d).
     """
@@ -83,7 +85,7 @@ def _ball(d: int) -> Matrix:
 
 
 def shortest(gaps: Vector, steps: Matrix, cap: tuple[Vector, float] | None) -> Optimum | None:
-    """min |v|^2/2 with <d_i, v> >= gap_i, and |g + v| <= m when `cap` = (g, m). `gaps` (k,), `steps` (k, d)."""
+    """Min |v|^2/2 with <d_i, v> >= gap_i, and |g + v| <= m when `cap` = (g, m). `gaps` (k,), `steps` (k, d)."""
     k, d = steps.shape
     rows, sides, cones = [-steps], [-gaps], [nonnegative(k)]
     if cap is not None:
@@ -93,11 +95,15 @@ def shortest(gaps: Vector, steps: Matrix, cap: tuple[Vector, float] | None) -> O
     return solve(np.eye(d), np.zeros(d), np.vstack(rows), np.concatenate(sides), cones)
 
 
-def nearest_smooth(rows: Matrix, sides: Vector, d: int) -> Optimum | None:
-    """min p + q with |v| <= p, |w| <= q, |w|^2 <= tau and rows @ (v, w, tau) >= sides; z = (v, w, tau, p, q)."""
-    n = d + 4
+def nearest_smooth(rows: Matrix, sides: Vector, prices: tuple[float, float]) -> Optimum | None:
+    """The least price of corrections |v| <= p, |w| <= q with |w|^2 <= tau and rows @ (v, w, tau) >= sides.
+
+    The objective is <prices, (p, q)>, the answer z = (v, w, tau, p, q).
+    """
+    n = rows.shape[1] + 2
+    d = n - 4
     cost = np.zeros(n)
-    cost[d + 2 :] = 1.0
+    cost[d + 2 :] = prices
     linear = np.zeros((len(sides) + 2, n))
     linear[: len(sides), : d + 2] = -rows
     linear[-2, [0, d + 2]] = 1.0, -1.0
@@ -111,11 +117,11 @@ def nearest_smooth(rows: Matrix, sides: Vector, d: int) -> Optimum | None:
     square[2:, 1 : d + 1] = -2.0 * np.eye(d)
     b = np.concatenate([-sides, np.zeros(2), np.zeros(d + 1), [1.0, -1.0], np.zeros(d)])
     cones = [nonnegative(len(sides) + 2), second_order(d + 1), second_order(d + 2)]
-    return solve(None, cost, np.vstack([linear, norm, square]), b, cones)
+    return solve(None, cost, np.vstack([linear, norm, square]), b, cones, accept=1e-3)
 
 
 def on_simplex(points: Matrix, cost: Vector) -> Optimum | None:
-    """min |sum l_i p_i|^2/2 + <cost, l> over the simplex; z = (sum l_i p_i, l). `points` (n, d), `cost` (n,)."""
+    """Min |sum l_i p_i|^2/2 + <cost, l> over the simplex; z = (sum l_i p_i, l). `points` (n, d), `cost` (n,)."""
     n, d = points.shape
     p = np.zeros((d + n, d + n))
     p[:d, :d] = np.eye(d)
@@ -149,10 +155,10 @@ def lowest_over_ball(heights: Vector, slopes: Matrix, box: tuple[Vector, Vector]
 
 
 def nearest_in_cone(normal: Vector, rows: Matrix, margin: float) -> Optimum | None:
-    """min |s - normal|^2/2 with rows @ s <= -margin."""
+    """Min |s - normal|^2/2 with rows @ s <= -margin."""
     return nearest_in_polyhedron(normal, rows, np.full(len(rows), -margin))
 
 
 def nearest_in_polyhedron(point: Vector, rows: Matrix, sides: Vector) -> Optimum | None:
-    """min |y - point|^2/2 with rows @ y <= sides (the projection of a level method)."""
+    """Min |y - point|^2/2 with rows @ y <= sides (the projection of a level method)."""
     return solve(np.eye(len(point)), -point, rows, sides, [nonnegative(len(sides))])

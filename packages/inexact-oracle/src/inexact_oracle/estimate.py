@@ -81,10 +81,10 @@ def smallest_errors(
     ratio: float,
     smoothness: float | None = None,
 ) -> ErrorEstimate:
-    """min eta s.t. |F_i - f~_i| <= eta, |G_i - g~_i| <= ratio * eta and F_i >= F_j + <G_j, x_i - x_j> [+ bend].
+    """The least eta s.t. |F_i - f~_i| <= eta, |G_i - g~_i| <= ratio * eta and F_i >= F_j + <G_j, x_i - x_j> [+ bend].
 
-    With `smoothness` L, the bend is |G_i - G_j|^2 / (2L) (second-order cones); without, the program is linear but for the
-    n gradient balls. Rows at one point share F but not G, since a kink has several subgradients.
+    With `smoothness` L, the bend is |G_i - G_j|^2 / (2L) (second-order cones); without, the program is linear but for
+    the n gradient balls. Rows at one point share F but not G, since a kink has several subgradients.
 
     Args:
         x: points, (n, d).
@@ -153,7 +153,7 @@ def _error_cones(n: int, d: int, ratio: float) -> tuple[list[sparse.csr_matrix],
 def _bend_cones(
     gain: sparse.csr_matrix, i: Index, j: Index, excess: Vector, bends: Vector, curve: float, n: int
 ) -> tuple[sparse.csr_matrix, Vector]:
-    """y >= |r|^2 as |(y - 1, 2r)| <= y + 1 with y = gain z - excess and 2r = curve (w_i - w_j) + bends, pair by pair."""
+    """For each pair |r|^2 <= y, as |(y - 1, 2r)| <= y + 1: y = gain z - excess and 2r = curve (w_i - w_j) + bends."""
     m, d = bends.shape
     twice = np.zeros((d + 2, 1))
     twice[:2] = 1.0

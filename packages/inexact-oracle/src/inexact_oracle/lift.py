@@ -105,6 +105,32 @@ def _within(program: Program, u: Vector) -> Vector:
     return u
 
 
+def _polish(program: Program, u: Vector, value: float) -> Vector:
+    """The conic answer to the last digits: the active rows hold with equality, which least squares solves exactly.
+
+    V* < f~: all active rows are equal, and |u| = eta_g. V* = f~: they equal f~, and u is the shortest such. Kept only
+    when it is no worse, so a wrong guess of the active rows does no harm.
+    """
+    reached = program.heights + program.steps @ u
+    lengths = program.radius * np.linalg.norm(program.steps, axis=1)
+    heights, steps = (part[reached <= value + 1e-6 * lengths.max()] for part in (program.heights, program.steps))
+    if not len(heights):
+        return u
+    if value >= program.target - 1e-9 * lengths.max():
+        exact = np.linalg.lstsq(steps, program.target - heights, rcond=1e-10)[0]
+    else:
+        across, along = steps[1:] - steps[0], steps[0]
+        exact = np.linalg.lstsq(across, heights[0] - heights[1:], rcond=1e-10)[0]
+        if len(across):
+            along = along - across.T @ np.linalg.lstsq(across.T, along, rcond=1e-10)[0]
+        rest, size = program.radius**2 - float(exact @ exact), float(np.linalg.norm(along))
+        if rest > 0.0 and size > 1e-9 * np.linalg.norm(steps[0]):
+            exact = exact + along * (np.sqrt(rest) / size)
+    allowed = np.linalg.norm(exact) <= program.radius * (1.0 + 1e-12) and not program.capped(exact)
+    better = min(program.target, float((program.heights + program.steps @ exact).min())) >= value - 1e-13 * abs(value)
+    return exact if allowed and better else u
+
+
 def lift(program: Program, first: Vector, warm: tuple[int, ...], tolerance: float, everything: bool = False) -> Lift:
     """Solve step 3 by row generation.
 
@@ -131,6 +157,9 @@ def lift(program: Program, first: Vector, warm: tuple[int, ...], tolerance: floa
         u = _within(program, answer[0])
         upper = min(upper, answer[1])
         reached = heights + steps @ u
+        if calls and float(reached.min()) >= upper - tolerance:
+            u = _polish(program, u, min(target, float(reached.min())))
+            reached = heights + steps @ u
         value = min(target, float(reached.min()))
         if value > best_value:
             best_u, best_value = u, value

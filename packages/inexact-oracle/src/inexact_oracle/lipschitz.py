@@ -1,5 +1,6 @@
 """The wrapper for Lipschitz functions: replies are exact data of a growing piecewise-linear function."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Literal
 
@@ -20,8 +21,8 @@ class LipschitzOracle(ConsistentOracle):
     """Exact first-order data of a convex piecewise-linear F from an (eta_f, eta_g)-oracle of a convex f.
 
     The oracle at x returns (f~, g~) with |f~ - f(x)| <= eta_f and |g~ - g| <= eta_g for some subgradient g of f at x;
-    errors may be adversarial. With the model F(x) = max_i V_i + <s_i, x - x_i> over past replies, a query is answered by
-    the model when F(x) >= f~ ("old"), else by (V, g~ + u) with
+    errors may be adversarial. With the model F(x) = max_i V_i + <s_i, x - x_i> over past replies, a query is answered
+    by the model when F(x) >= f~ ("old"), else by (V, g~ + u) with
 
         max V  s.t.  V <= f~,  |u| <= eta_g,  V <= V_i + <g~ + u, x - x_i> for all i,  [|g~ + u| <= M]        ("new").
 
@@ -128,10 +129,8 @@ class LipschitzOracle(ConsistentOracle):
         accepted = value >= raw_f - self.slack - tiny
         if not accepted and self._declared[1] > 0.0:
             value, grad, upper = self._solve(at, raw_f, raw_g, grad, value, tiny)
-        if not accepted and value < raw_f - 2.0 * self.eta_f - self._value_error - tiny:
-            worst = int(np.argmin(log.values + (at - log.shifted) @ grad))
-            shortfall = raw_f - 2.0 * self.eta_f - value
-            self._contradiction(worst, self.n_queries, shortfall, "no convex function within the declared errors fits")
+        if not accepted:
+            self._check_too_low(at, raw_f, grad, upper, tiny)
         reply = Reply(value, grad, NEW) if value > below else self._repeat(below, top)
         # f(x) - V grows by what the solver missed, but never beyond what is seen against f~.
         missed = np.inf if accepted else self._value_error + max(upper - reply.value, 0.0)
@@ -189,6 +188,17 @@ class LipschitzOracle(ConsistentOracle):
             return value, grad, found.upper
         return better, lifted, found.upper
 
+    def _check_too_low(self, at: Vector, raw_f: float, grad: Vector, upper: float, tiny: float) -> None:
+        """I2 says that the optimum of step 3 is at least f - eta_f, hence f~ - 2 eta_f."""
+        shortfall = raw_f - 2.0 * self.eta_f - self._value_error - upper
+        if shortfall <= tiny:
+            return
+        steps = at - self._log.shifted
+        reach = self.eta_g * math.sqrt(np.max(np.einsum("ij,ij->i", steps, steps)))
+        if shortfall > 1e-8 * (self.eta_f + reach):  # beyond the solver's tolerance
+            worst = int(np.argmin(self._log.values + steps @ grad))
+            self._contradiction(worst, self.n_queries, shortfall, "no convex function within the declared errors fits")
+
     def _check_too_high(self, at: Vector, below: float, raw_f: float, top: int) -> None:
         """I3 bounds the model by f + eta_f + 2 eta_g D, hence by f~ + 2 eta_f + 2 eta_g D."""
         excess = below - raw_f - 2.0 * self.eta_f
@@ -202,7 +212,7 @@ class LipschitzOracle(ConsistentOracle):
             self._contradiction(max(top, 0), self.n_queries, excess, "a past cut lies above the declared errors")
 
     def _record(self, point: Vector, raw_f: float, raw_g: Vector, reply: Reply) -> None:
-        if reply.kind == NEW:
+        if reply.kind == NEW and reply.grad is not raw_g:
             self._slope_error = max(self._slope_error, float(np.linalg.norm(reply.grad - raw_g)))
         self._size = max(self._size, abs(reply.value))
         evicted = self._log.append(point, raw_f, raw_g, reply)
@@ -224,18 +234,20 @@ class LipschitzOracle(ConsistentOracle):
     # ---- what is known afterwards
 
     def model(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
-        """F at points x (..., d): the function whose exact data the replies are; -inf before the first query."""
-        x = np.asarray(x, dtype=np.float64)
+        """F at points x (..., d), in their dtype: what the replies are exact data of; -inf before the first query."""
+        x = np.asarray(x)
+        kind = x.dtype if x.dtype.kind == "f" else np.dtype(np.float64)
+        x = x.astype(np.float64)
         if x.shape[-1:] != (self.dim,):
             raise ValueError(f"x must have shape (..., {self.dim}), got {x.shape}.")
         with self._lock:
             if len(self._log) == 0:
-                return np.full(x.shape[:-1], -np.inf)
+                return np.full(x.shape[:-1], -np.inf, dtype=kind)
             at = x - self._log.origin
             best = np.max(at @ self._log.slopes.T + self._log.offsets, axis=-1)
             if self._aggregate is not None:
                 best = np.maximum(best, at @ self._aggregate[1] + self._aggregate[0])
-            return best
+            return best.astype(kind)
 
     def check_consistency(self, tol: float | None = None) -> float:
         """Largest violation of F(x_i) = V_i with s_i a subgradient there, over all kept replies (0 when exact).
@@ -315,7 +327,7 @@ class LipschitzOracle(ConsistentOracle):
 
 
 def _flattest(heights: Vector, slopes: Vector, radius: float) -> float:
-    """argmax over w in [0, 1] of the minimum over a ball of w * cut_0 + (1 - w) * cut_1; heights are at its centre.
+    """Argmax over w in [0, 1] of the minimum over a ball of w * cut_0 + (1 - w) * cut_1; heights are at its centre.
 
     The minimum is w a_0 + (1 - w) a_1 - radius |w s_0 + (1 - w) s_1|: concave, with a closed form through the sphere.
     """

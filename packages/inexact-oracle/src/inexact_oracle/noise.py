@@ -91,10 +91,10 @@ class Adversarial(Noisy):
     def _rotate(self, x: Vector, grad: Vector) -> tuple[float, Vector]:
         tilt = self._direction(len(x))
         size = float(grad @ grad)
-        if len(x) > 1 and size > 0:
-            tilt = tilt - grad * (tilt @ grad / size)
-            tilt /= np.linalg.norm(tilt)
-        return float(np.cos(self._queries)), tilt
+        across = tilt - grad * (tilt @ grad / size) if size > 0 else tilt
+        length = float(np.linalg.norm(across))
+        # In one dimension, and when the draw lies along the gradient, nothing is orthogonal: the draw itself serves.
+        return float(np.cos(self._queries)), across / length if length > 1e-9 else tilt
 
     def _lookahead(self, x: Vector, grad: Vector) -> tuple[float, Vector]:
         towards = self._best[1] - x  # type: ignore[index]
@@ -196,7 +196,9 @@ class FiniteDifference(Noisy):
         eta_f: bound on the value error of `fun`; at least its rounding error.
     """
 
-    def __init__(self, fun: Callable[[Vector], float], dim: int, h: float, smoothness: float, eta_f: float = 0.0) -> None:
+    def __init__(
+        self, fun: Callable[[Vector], float], dim: int, h: float, smoothness: float, eta_f: float = 0.0
+    ) -> None:
         require_range("dim", dim, low=1, integer=True)
         require_range("h", h, low=0.0, low_open=True, high=np.inf, high_open=True)
         require_range("smoothness", smoothness, low=0.0, high=np.inf, high_open=True)

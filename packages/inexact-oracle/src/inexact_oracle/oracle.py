@@ -1,5 +1,6 @@
 """What all wrappers share: the protocol, one locked query per distinct point, averaging, saving."""
 
+import math
 import os
 import threading
 import warnings
@@ -137,7 +138,7 @@ class ConsistentOracle:
         self.n_queries = self.n_solves = self.n_conic = self.n_failures = self.n_inconsistent = 0
         self.spread = 0.0  # largest known distance between two queries
         self._shrink = 1.0 if self.average == 1 else hoeffding_radius(self.average, self.confidence, 0)
-        self._low, self._high = np.full(self.dim, np.inf), np.full(self.dim, -np.inf)
+        self._reach = 0.0  # largest known distance from the first query
         self._warned: set[str] = set()
 
     def _point(self, x: Point) -> tuple[Vector, Callable[[float, Vector], tuple[float, Vector]]]:
@@ -191,15 +192,14 @@ class ConsistentOracle:
         self._log.append(point, raw_f, raw_g, reply)
 
     def _watch_spread(self, point: Vector) -> None:
-        """Keep the largest distance between two queries, at O(d) while their bounding box stays small."""
-        np.minimum(self._low, point, out=self._low)
-        np.maximum(self._high, point, out=self._high)
-        box = float(np.linalg.norm(self._high - self._low))
+        """Keep the largest distance between two queries; O(d) while all lie within D/2 of the first one."""
         declared = self.diameter
-        if declared is not None and box <= declared * (1.0 + 1e-9):
+        at = point - self._log.origin
+        self._reach = max(self._reach, math.sqrt(at @ at))
+        if declared is not None and 2.0 * self._reach <= declared:
             return
-        far = self._log.shifted - (point - self._log.origin)
-        self.spread = max(self.spread, float(np.sqrt(np.max(np.einsum("ij,ij->i", far, far)))))
+        far = self._log.shifted - at
+        self.spread = max(self.spread, math.sqrt(np.max(np.einsum("ij,ij->i", far, far))))
         if declared is not None and self.spread > declared * (1.0 + 1e-9):
             self._warn_once(
                 "diameter",
@@ -242,8 +242,12 @@ class ConsistentOracle:
         recent = slice(max(0, len(self._log) - 40), None)
         view = self._log.view()
         ratio = self._declared[1] / self._declared[0] if self._declared[0] > 0 else 1.0
-        fit = smallest_errors(view.x[recent], view.raw_f[recent], view.raw_g[recent], ratio=ratio, smoothness=smoothness)
-        return f"the last {len(view.V[recent])} replies alone need eta_f >= {fit.eta_f:.3g} and eta_g >= {fit.eta_g:.3g}."
+        fit = smallest_errors(
+            view.x[recent], view.raw_f[recent], view.raw_g[recent], ratio=ratio, smoothness=smoothness
+        )
+        return (
+            f"the last {len(view.V[recent])} replies alone need eta_f >= {fit.eta_f:.3g} and eta_g >= {fit.eta_g:.3g}."
+        )
 
     def _warn_once(self, topic: str, message: str, kind: type[UserWarning]) -> None:
         if topic not in self._warned:
@@ -265,7 +269,7 @@ class ConsistentOracle:
         }
 
     def _counters(self) -> dict[str, object]:
-        names = ("n_queries", "n_solves", "n_conic", "n_failures", "n_inconsistent", "spread", "_shrink")
+        names = ("n_queries", "n_solves", "n_conic", "n_failures", "n_inconsistent", "spread", "_reach", "_shrink")
         return {name: getattr(self, name) for name in names}
 
     def save(self, path: str | Path) -> Path:
@@ -281,7 +285,7 @@ class ConsistentOracle:
                 "counters": self._counters(),
                 "warned": sorted(self._warned),
             }
-            tensors = {**self._log.tensors(), "low": self._low, "high": self._high, **self._extra_tensors()}
+            tensors = {**self._log.tensors(), **self._extra_tensors()}
             return checkpoint.save(path, tensors, method=METHOD_NAME, version=version(METHOD_NAME), config=config)
 
     @classmethod
@@ -303,7 +307,6 @@ class ConsistentOracle:
         wrapper = cls(oracle, project=project, **arguments)
         tensors: Mapping[str, NDArray[np.float64]] = saved.tensors  # type: ignore[assignment]
         wrapper._log.restore(dict(tensors), int(config["count"]))  # type: ignore[call-overload]
-        wrapper._low, wrapper._high = np.array(tensors["low"]), np.array(tensors["high"])
         for name, value in config["counters"].items():  # type: ignore[attr-defined]
             setattr(wrapper, name, value)
         wrapper._warned = set(config["warned"])  # type: ignore[call-overload]

@@ -1,5 +1,6 @@
 """The caller's array type in, float64 inside, the caller's array type out."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias, runtime_checkable
 
@@ -20,6 +21,11 @@ class TensorLike(Protocol):
 
 
 Point: TypeAlias = "NDArray[np.floating] | Sequence[float] | TensorLike"
+
+
+def all_finite(x: Vector) -> bool:
+    """Whether no entry is NaN or infinite; one product instead of isfinite().all(), for this runs at every query."""
+    return math.isfinite(x @ x) or bool(np.isfinite(x).all())
 
 
 def _same(value: float, grad: Vector) -> tuple[float, Vector]:
@@ -54,8 +60,7 @@ def to_float64(x: Point, dim: int) -> tuple[Vector, Restore]:
         point = np.array(x, dtype=np.float64)
     if point.shape != (dim,):
         raise ValueError(f"x must have shape ({dim},), got {point.shape}.")
-    # One sum instead of isfinite().all(): this line runs at every query.
-    if not np.isfinite(point.sum()) and not np.isfinite(point).all():
+    if not all_finite(point):
         raise ValueError("x must be finite, got NaN or infinity.")
     point += 0.0  # -0.0 and 0.0 are one point
     return point, restore
@@ -67,7 +72,7 @@ def checked_reply(value: object, grad: object, dim: int, query: int) -> tuple[fl
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
         raise ValueError(f"oracle returned a value that is no number at query {query}: {value!r}.") from error
-    if isinstance(grad, TensorLike):
+    if not isinstance(grad, np.ndarray) and isinstance(grad, TensorLike):
         grad = grad.detach().cpu().double().numpy()  # type: ignore[attr-defined]
     try:
         slope = np.array(grad, dtype=np.float64)
@@ -75,8 +80,8 @@ def checked_reply(value: object, grad: object, dim: int, query: int) -> tuple[fl
         raise ValueError(f"oracle returned a gradient that is no array at query {query}: {grad!r}.") from error
     if slope.shape != (dim,):
         raise ValueError(f"oracle returned a gradient of shape {slope.shape} at query {query}, expected ({dim},).")
-    if not np.isfinite(number):
+    if not math.isfinite(number):
         raise ValueError(f"oracle returned the value {number} at query {query}, expected a finite number.")
-    if not np.isfinite(slope.sum()) and not np.isfinite(slope).all():
+    if not all_finite(slope):
         raise ValueError(f"oracle returned a gradient with NaN or infinity at query {query}.")
     return number, slope

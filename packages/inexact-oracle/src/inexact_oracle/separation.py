@@ -132,7 +132,9 @@ class SeparationOracle:
         _, raw = checked_reply(0.0, answer, self.dim, self.n_queries + 1)
         size = float(np.linalg.norm(raw))
         if not abs(size - 1.0) <= 1e-6:
-            raise ValueError(f"oracle returned a normal of length {size:.6g} at query {self.n_queries + 1}, expected 1.")
+            raise ValueError(
+                f"oracle returned a normal of length {size:.6g} at query {self.n_queries + 1}, expected 1."
+            )
         return raw / size
 
     def _violated(self, point: Vector) -> int | None:

@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from offprints.checks import require_choice, require_range
+from offprints.checks import require_choice, require_finite, require_range
 
 from inexact_oracle import conic, extension
 from inexact_oracle.certificate import Certificate, model_minimum
@@ -142,7 +142,11 @@ class SmoothOracle(ConsistentOracle):
         cones into 2(t-1) linear rows and a single cone.
         """
         log = self._log
-        a, b = self._units(miss)
+        unit_f, unit_g = self._units(miss)
+        # Corrections are about as large as before: with that as unit, v, w and tau are all of order one.
+        a, b = max(unit_f, self._value_shift), max(unit_g, self._slope_shift)
+        prices = a / unit_f, b / unit_g
+        prices = prices[0] / max(prices), prices[1] / max(prices)
         curve = 2.0 * self.extension_smoothness / b**2
         steps, bends = at - log.shifted, (raw_g - log.slopes) / b
         square = np.einsum("ij,ij->i", bends, bends)
@@ -160,7 +164,7 @@ class SmoothOracle(ConsistentOracle):
         chosen = sides > -3.0  # near rows; |(v, w, tau)| moves a normalised row by little more
         for _ in range(MAX_ROUNDS):
             self.n_conic += 1
-            best = conic.nearest_smooth(rows[chosen], sides[chosen], self.dim)
+            best = conic.nearest_smooth(rows[chosen], sides[chosen], prices)
             if best is None:
                 break
             z = best.z[: self.dim + 2].copy()
@@ -223,6 +227,7 @@ class SmoothOracle(ConsistentOracle):
         y = np.asarray(y, dtype=np.float64)
         if y.shape != (self.dim,):
             raise ValueError(f"y must have shape ({self.dim},), got {y.shape}.")
+        require_finite("y", y)
         find = extension.smallest if kind == "smallest" else extension.largest
         with self._lock:
             log = self._log
@@ -234,12 +239,13 @@ class SmoothOracle(ConsistentOracle):
         return found
 
     def model(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The smallest extension at points x (..., d): one quadratic program each."""
-        x = np.asarray(x, dtype=np.float64)
+        """The smallest extension at points x (..., d), in their dtype: one quadratic program each."""
+        x = np.asarray(x)
+        kind = x.dtype if x.dtype.kind == "f" else np.dtype(np.float64)
         if x.shape[-1:] != (self.dim,):
             raise ValueError(f"x must have shape (..., {self.dim}), got {x.shape}.")
         values = [self.extension(y)[0] for y in x.reshape(-1, self.dim)]
-        return np.array(values, dtype=np.float64).reshape(x.shape[:-1])
+        return np.array(values, dtype=kind).reshape(x.shape[:-1])
 
     def check_consistency(self, tol: float | None = None) -> float:
         """Largest violation of the interpolation inequalities over all pairs of replies, in units of f.
