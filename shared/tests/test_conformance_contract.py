@@ -122,7 +122,7 @@ def test_run_smoke_gives_the_metrics_of_seed_0():
 
 def test_readme_blocks_keep_their_line_numbers(tmp_path):
     file = tmp_path / "README.md"
-    text = "# Title\n\n```python\nx = 1\n```\n\n```bash\nls\n```\n```python skip\nno()\n```\n```python\nx = 2\n1 / 0\n```\n"
+    text = "# T\n\n```python\nx = 1\n```\n\n```bash\nls\n```\n```python skip\nno()\n```\n```python\nx = 2\n1 / 0\n```\n"
     file.write_text(text)
     first, second = readme_blocks(file)
     names = {}

@@ -204,10 +204,11 @@ class Duel:
                 "quality": quality[name], "setting": settings.get(name),
             }
             rows.append(row)
+            gate = f"target {wanted[name]:g}: {row['verdict']}" if row["verdict"] else "no target"
             ours, theirs = (1e3 * float(np.median(seconds[side])) for side in ("ours", name))
             self.bench.tell(
                 f"{match.id} at {size}: {ours:.4g} ms, {name} {theirs:.4g} ms, ratio {ratio:.3g} "
-                f"[{interval[0]:.3g}, {interval[1]:.3g}], target {wanted[name]}: {row['verdict']}"
+                f"[{interval[0]:.3g}, {interval[1]:.3g}], {gate}"
             )
         return rows, float(np.median(seconds["ours"]))
 
