@@ -9,7 +9,7 @@ ENTRY = {
     "says": "Ours | loses less.",
     "paper": {"ours": 1.0},
     "metrics": {"ours": [1.0, 2.0]},
-    "expect": [{"text": "ours < peer", "statistic": 0.5, "interval": [0.25, None]}],
+    "expect": [{"text": "ours < peer", "statistic": 0.5, "interval": [0.25, None], "verdict": "holds"}],
     "verdict": "holds",
     "note": "",
     "seeds": [0, 1],
@@ -58,6 +58,12 @@ def test_claims_table() -> None:
     assert rows[1][1:] == ["–", "ours < peer: 0.5 [0.25, ∞]", "✗ fails"]
     assert rows[2][2:] == ["get the model", "– not run"]
     assert card.measured(EMPTY | {"note": ""}) == "–"
+
+
+def test_many_expectations_show_the_worst() -> None:
+    expect = [{"text": f"e{i}", "statistic": 1.0, "interval": None, "verdict": "holds"} for i in range(4)]
+    expect.append(expect[0] | {"text": "bad", "verdict": "fails"})
+    assert card.measured(FAILED | {"expect": expect}) == "bad: 1; e0: 1; e1: 1; and 2 more"
 
 
 def test_blocks() -> None:

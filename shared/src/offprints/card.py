@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
-MARKS = {"holds": "✓", "fails": "✗", "open": "○", "not run": "–", "pass": "✓", "fail": "✗"}
+MARKS = {"holds": "✓", "pass": "✓", "open": "○", "not run": "–", "fails": "✗", "fail": "✗"}  # from best to worst
+SHOWN = 3
+"""Expectations of a claim that a table shows; the result file holds all."""
 Table = tuple[list[str], list[list[str]]]
 
 
@@ -34,13 +36,15 @@ def verdict(word: str | None) -> str:
 
 
 def measured(claim: Mapping[str, Any]) -> str:
-    """What was found: the paper's metrics as mean over seeds, else each expectation with its statistic."""
+    """What was found: the paper's metrics as mean over seeds, else the expectations (the worst few), with statistics."""
     metrics = {name: float(np.mean(values)) for name, values in claim["metrics"].items()}
     shared = [f"{name} {number(metrics[name])}" for name in claim["paper"] if name in metrics]
     if shared:
         return ", ".join(shared)
-    found = (f"{f['text']}: {number(f['statistic'])}{interval(f['interval'])}" for f in claim["expect"])
-    return "; ".join(found) or claim["note"] or "–"
+    worst_first = sorted(claim["expect"], key=lambda finding: -list(MARKS).index(finding["verdict"]))
+    found = [f"{f['text']}: {number(f['statistic'])}{interval(f['interval'])}" for f in worst_first[:SHOWN]]
+    rest = [f"and {len(worst_first) - SHOWN} more"] if len(worst_first) > SHOWN else []
+    return "; ".join(found + rest) or claim["note"] or "–"
 
 
 def claims_table(content: Mapping[str, Any]) -> Table:

@@ -88,6 +88,10 @@ class best:
 Threshold = str | float | scaled | best
 
 
+def _named(than: Threshold) -> str:
+    return f"{than:g}" if isinstance(than, float | int) else str(than)
+
+
 def _threshold_names(than: Threshold) -> set[str]:
     if isinstance(than, best):
         return set(than.metrics)
@@ -114,7 +118,7 @@ class _Compare:
     def _gap(self, metrics: Metrics, sign: int, strongest: str, word: str) -> Finding:
         values = metrics[self.metric]
         gap = sign * (values - _threshold(self.than, metrics, values.size, strongest)) - self.by
-        text = f"{self.metric} {word} {self.than}" + (f" by {self.by:g}" if self.by else "")
+        text = f"{self.metric} {word} {_named(self.than)}" + (f" by {self.by:g}" if self.by else "")
         return _tested(text, stats.sign_flip(gap), stats.sign_flip(-gap), float(gap.mean()), stats.mean_interval(gap))
 
 
@@ -152,7 +156,7 @@ class within:
         gap = values - _threshold(self.than, metrics, values.size, "min")
         where, interval = stats.equivalence(gap, self.margin)
         verdict = {"inside": Verdict.HOLDS, "outside": Verdict.FAILS, "straddles": Verdict.OPEN}[where]
-        return Finding(f"{self.metric} = {self.than} ± {self.margin:g}", verdict, float(gap.mean()), interval)
+        return Finding(f"{self.metric} = {_named(self.than)} ± {self.margin:g}", verdict, float(gap.mean()), interval)
 
 
 @dataclass(frozen=True)
@@ -214,7 +218,7 @@ class bound:
             ratio = np.where(above == beneath, 1.0, np.where(beneath > 0, above / beneath, np.inf))
         middle = float(np.median(ratio))
         true = bool((beneath <= above + slack).all()) and middle <= self.ceiling
-        text = f"{self.truth} {'≤' if self.kind == 'upper' else '≥'} {self.metric} everywhere"
+        text = f"{_named(self.truth)} {'≤' if self.kind == 'upper' else '≥'} {self.metric} everywhere"
         text += f", median ratio ≤ {self.ceiling:g}" if math.isfinite(self.ceiling) else ""
         return Finding(text, Verdict.HOLDS if true else Verdict.FAILS, middle, (float(ratio.min()), float(ratio.max())))
 
@@ -236,7 +240,7 @@ class exact:
         values = metrics[self.metric]
         deviation = float(np.abs(values - _threshold(self.to, metrics, values.size, "min")).max())
         verdict = Verdict.HOLDS if deviation <= self.tol else Verdict.FAILS
-        return Finding(f"{self.metric} = {self.to} (± {self.tol:g})", verdict, deviation)
+        return Finding(f"{self.metric} = {_named(self.to)} (± {self.tol:g})", verdict, deviation)
 
 
 @dataclass(frozen=True)
