@@ -13,6 +13,7 @@ from offprints.device import full_precision
 from offprints.seeding import rng
 from torch import Tensor, nn
 from torch.func import functional_call, grad, jacrev, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
@@ -102,7 +103,7 @@ def empirical_ntk(
     require_range("len(x2)", len(columns), low=1, integer=True)
     x, x2 = x.detach(), x2 if x2 is None else x2.detach()
     bound = _Bound(model, forward_fn)
-    with evaluating(model), full_precision(x.device):
+    with evaluating(model), full_precision(x.device), sdpa_kernel(SDPBackend.MATH):  # fused attention cannot be vmapped
         params, fixed = _state(bound)
         require_same_device(x=x, x2=x2, parameters=next(iter(params.values())))
         read, outputs = _reader(bound, fixed, params, _raised(x[:1]), output, seed)
