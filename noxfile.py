@@ -168,10 +168,9 @@ def mutants(session: nox.Session, package: str) -> None:
     """Of 20 mutants of the package, drawn with a seed that is shown, at least 80 % die in its fast tests."""
     suite.prepare(session, PACKAGES[package])
     install(session, *tools_of("mutants"))
-    with session.chdir(PACKAGES[package].folder):
-        session.run(
-            "python", str(ROOT / "tools" / "mutants.py"), PACKAGES[package].module, *session.posargs, env=suite.ALONE
-        )
+    tests = f"{PACKAGES[package].folder.relative_to(ROOT)}/tests"
+    command = ["python", "-P", "tools/mutants.py", PACKAGES[package].module, tests, *session.posargs]
+    session.run(*command, env=suite.ALONE)
 
 
 @nox.session(python=BASE)
