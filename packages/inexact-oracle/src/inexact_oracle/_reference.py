@@ -11,6 +11,18 @@ import numpy as np
 Array = np.ndarray
 
 
+def _optimum(objective: object, rules: Sequence[object]) -> float:
+    import cvxpy as cp
+
+    problem = cp.Problem(objective, list(rules))  # type: ignore
+    problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-9, tol_gap_rel=1e-9, tol_feas=1e-9)
+    return float(np.asarray(problem.value, dtype=float))
+
+
+def _at_optimum(variable: object) -> Array:
+    return np.asarray(variable.value, dtype=float)  # type: ignore[attr-defined]
+
+
 def piecewise_linear(y: Array, x: Array, v: Array, s: Array) -> float:
     """F(y) = max_i V_i + <s_i, y - x_i>."""
     return max(float(v[i] + s[i] @ (y - x[i])) for i in range(len(v)))
@@ -49,9 +61,7 @@ def best_value(
     rules += [value <= v[i] + (raw_g + u) @ (point - x[i]) for i in range(len(v))]
     if lipschitz is not None:
         rules.append(cp.norm(raw_g + u) <= lipschitz)
-    problem = cp.Problem(cp.Maximize(value), rules)
-    problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-9, tol_gap_rel=1e-9, tol_feas=1e-9)
-    return float(value.value)
+    return _optimum(cp.Maximize(value), rules)
 
 
 def lipschitz_reply(
@@ -102,9 +112,8 @@ def smooth_reply(
             (raw_f - v[i] - s[i] @ step) / eta_f + value >= bend,
             (v[i] - raw_f + raw_g @ step) / eta_f + (eta_g / eta_f) * (step @ slope) - value >= bend,
         ]
-    problem = cp.Problem(cp.Minimize(p + q), rules)
-    problem.solve(solver=cp.CLARABEL)
-    return float(problem.value), float(raw_f + eta_f * value.value), raw_g + eta_g * np.asarray(slope.value)
+    best = _optimum(cp.Minimize(p + q), rules)
+    return best, raw_f + eta_f * float(_at_optimum(value)), raw_g + eta_g * _at_optimum(slope)
 
 
 def largest_extension(y: Array, x: Array, v: Array, s: Array, smoothness: float) -> float:
@@ -115,7 +124,7 @@ def largest_extension(y: Array, x: Array, v: Array, s: Array, smoothness: float)
     centres = x - s / smoothness
     heights = v - np.sum(s * s, axis=1) / (2 * smoothness)
     cost = smoothness / 2 * cp.sum_squares(y - weights @ centres) + weights @ heights
-    return float(cp.Problem(cp.Minimize(cost), [cp.sum(weights) == 1]).solve(solver=cp.CLARABEL))
+    return _optimum(cp.Minimize(cost), [cp.sum(weights) == 1])
 
 
 def smallest_extension(y: Array, x: Array, v: Array, s: Array, smoothness: float) -> float:
@@ -125,7 +134,7 @@ def smallest_extension(y: Array, x: Array, v: Array, s: Array, smoothness: float
     weights = cp.Variable(len(v), nonneg=True)
     heights = v + np.sum(s * (y - x), axis=1) + np.sum(s * s, axis=1) / (2 * smoothness)
     gain = weights @ heights - cp.sum_squares(weights @ s) / (2 * smoothness)
-    return float(cp.Problem(cp.Maximize(gain), [cp.sum(weights) == 1]).solve(solver=cp.CLARABEL))
+    return _optimum(cp.Maximize(gain), [cp.sum(weights) == 1])
 
 
 def consistent_normal(normal: Array, point: Array, feasible: Array) -> Array:
@@ -133,6 +142,5 @@ def consistent_normal(normal: Array, point: Array, feasible: Array) -> Array:
     import cvxpy as cp
 
     s = cp.Variable(len(point))
-    problem = cp.Problem(cp.Minimize(cp.sum_squares(s - normal)), [(feasible - point) @ s <= 0])
-    problem.solve(solver=cp.CLARABEL)
-    return np.asarray(s.value) / float(np.linalg.norm(s.value))
+    _optimum(cp.Minimize(cp.sum_squares(s - normal)), [(feasible - point) @ s <= 0])
+    return _at_optimum(s) / float(np.linalg.norm(_at_optimum(s)))

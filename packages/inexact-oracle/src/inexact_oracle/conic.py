@@ -4,6 +4,8 @@ Clarabel minimises q'z + z'Pz/2 subject to b - Az in a product of cones. Every f
 usable answer; the callers then fall back and count it.
 """
 
+from collections.abc import Sequence
+from types import ModuleType
 from typing import NamedTuple
 
 import clarabel
@@ -14,11 +16,13 @@ from scipy import sparse
 from inexact_oracle.points import Vector
 
 Matrix = NDArray[np.float64]
+_solver: ModuleType = clarabel  # it comes without type stubs
 # Clarabel's default is 1e-8; tighter, because its answer only chooses a reply and rounding never adds up this way.
 TOLERANCE = 1e-11
 TIME_LIMIT = 10.0  # seconds for one program; the programs here take milliseconds
 
-_USABLE = (clarabel.SolverStatus.Solved, clarabel.SolverStatus.AlmostSolved, clarabel.SolverStatus.InsufficientProgress)
+_STATUS = _solver.SolverStatus
+_USABLE = (_STATUS.Solved, _STATUS.AlmostSolved, _STATUS.InsufficientProgress)
 
 
 class Optimum(NamedTuple):
@@ -28,8 +32,8 @@ class Optimum(NamedTuple):
     dual: float
 
 
-def _settings() -> clarabel.DefaultSettings:
-    settings = clarabel.DefaultSettings()
+def _settings() -> object:
+    settings = _solver.DefaultSettings()
     settings.verbose = False
     settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = TOLERANCE
     settings.time_limit = TIME_LIMIT
@@ -37,12 +41,12 @@ def _settings() -> clarabel.DefaultSettings:
 
 
 def solve(
-    p: Matrix | None, q: Vector, a: Matrix, b: Vector, cones: list[object], accept: float = 1e-6
+    p: Matrix | None, q: Vector, a: Matrix | sparse.csr_matrix, b: Vector, cones: Sequence[object], accept: float = 1e-6
 ) -> Optimum | None:
     """One program; where rounding stopped the solver early, a relative gap below `accept` will do."""
     n = len(q)
     quadratic = sparse.csc_matrix((n, n)) if p is None else sparse.csc_matrix(np.triu(p))
-    result = clarabel.DefaultSolver(quadratic, q, sparse.csc_matrix(a), b, cones, _settings()).solve()
+    result = _solver.DefaultSolver(quadratic, q, sparse.csc_matrix(a), b, list(cones), _settings()).solve()
     if result.status not in _USABLE:
         return None
     z = np.asarray(result.x)
@@ -54,12 +58,17 @@ def solve(
 
 def nonnegative(rows: int) -> object:
     """The cone of `rows` linear inequalities Az <= b."""
-    return clarabel.NonnegativeConeT(rows)
+    return _solver.NonnegativeConeT(rows)
+
+
+def zero(rows: int) -> object:
+    """The cone of `rows` equations Az = b."""
+    return _solver.ZeroConeT(rows)
 
 
 def second_order(rows: int) -> object:
     """The cone {(t, y): |y| <= t} of `rows` entries."""
-    return clarabel.SecondOrderConeT(rows)
+    return _solver.SecondOrderConeT(rows)
 
 
 def largest_minimum(gaps: Vector, steps: Matrix, cap: tuple[Vector, float] | None) -> Optimum | None:
@@ -131,7 +140,7 @@ def on_simplex(points: Matrix, cost: Vector) -> Optimum | None:
     equal[d, d:] = 1.0
     positive = np.hstack([np.zeros((n, d)), -np.eye(n)])
     b = np.concatenate([np.zeros(d), [1.0], np.zeros(n)])
-    cones = [clarabel.ZeroConeT(d + 1), nonnegative(n)]
+    cones = [zero(d + 1), nonnegative(n)]
     return solve(p, np.concatenate([np.zeros(d), cost]), np.vstack([equal, positive]), b, cones)
 
 

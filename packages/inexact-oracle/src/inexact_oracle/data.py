@@ -114,7 +114,7 @@ def breast_cancer() -> Logistic:
     """Logistic regression on scikit-learn's breast-cancer data, columns standardised, then scaled so that L = 1."""
     from sklearn.datasets import load_breast_cancer
 
-    x, labels = load_breast_cancer(return_X_y=True)
+    x, labels = (np.asarray(part) for part in load_breast_cancer(return_X_y=True))
     x = (x - x.mean(axis=0)) / x.std(axis=0)
     problem = Logistic(x, 2.0 * labels - 1.0)
     return Logistic(x / np.sqrt(problem.smoothness), problem.y)
@@ -196,7 +196,7 @@ def tilted(normal: Vector, error: float, gen: np.random.Generator) -> NDArray[np
     across = gen.standard_normal(len(normal))
     across -= normal * (across @ normal)
     size = float(np.linalg.norm(across))
-    if size == 0.0:
+    if size < 1e-9:  # the draw lies along the normal: no direction is left
         return normal.copy()
     angle = 2.0 * np.arcsin(error / 2.0)
     return np.cos(angle) * normal + np.sin(angle) * across / size

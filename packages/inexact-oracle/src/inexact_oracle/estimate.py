@@ -2,12 +2,12 @@
 
 from typing import NamedTuple
 
-import clarabel
 import numpy as np
 from numpy.typing import NDArray
 from offprints.checks import require_range
 from scipy import sparse
 
+from inexact_oracle import conic
 from inexact_oracle.oracle import FirstOrderOracle
 from inexact_oracle.points import Vector, checked_reply
 
@@ -114,14 +114,19 @@ def smallest_errors(
     if smoothness is None:
         blocks.append(-gain)
         sides.append(-excess / unit)
-        cones.append(clarabel.NonnegativeConeT(len(i)))
+        cones.append(conic.nonnegative(len(i)))
     else:
         curve = 2.0 * slope / np.sqrt(2.0 * smoothness * unit)
         block, side = _bend_cones(gain, i, j, excess / unit, curve * (grads[i] - grads[j]) / slope, curve, n)
         blocks.append(block)
         sides.append(side)
-        cones += [clarabel.SecondOrderConeT(d + 2)] * len(i)
-    eta = unit * _least_first(sparse.vstack(blocks), np.concatenate(sides), cones)
+        cones += [conic.second_order(d + 2)] * len(i)
+    best = conic.solve(
+        None, np.eye(1, gain.shape[1])[0], sparse.csr_matrix(sparse.vstack(blocks)), np.concatenate(sides), cones
+    )
+    if best is None:
+        raise ValueError("the smallest errors were not found: the conic solver failed. Pass fewer or other points.")
+    eta = unit * float(best.z[0])
     return ErrorEstimate(max(eta, 0.0), max(ratio * eta, 0.0), 0.0, 0.0)
 
 
@@ -146,8 +151,9 @@ def _error_cones(n: int, d: int, ratio: float) -> tuple[list[sparse.csr_matrix],
     radius[:: d + 1] = -ratio
     pick = sparse.vstack([sparse.csr_matrix((1, d)), -sparse.eye(d)])
     balls = sparse.hstack([radius, sparse.csr_matrix((n * (d + 1), n)), sparse.kron(sparse.eye(n), pick)])
-    cones = [clarabel.NonnegativeConeT(2 * n)] + [clarabel.SecondOrderConeT(d + 1)] * n
-    return [*values, balls], [np.zeros(2 * n + n * (d + 1))], cones
+    cones = [conic.nonnegative(2 * n)] + [conic.second_order(d + 1)] * n
+    blocks = [sparse.csr_matrix(block) for block in (*values, balls)]
+    return blocks, [np.zeros(2 * n + n * (d + 1))], cones
 
 
 def _bend_cones(
@@ -163,15 +169,3 @@ def _bend_cones(
     slopes = sparse.csr_matrix((data, (np.tile(rows, 2), np.concatenate(columns))), shape=(m * (d + 2), gain.shape[1]))
     sides = np.hstack([1.0 - excess[:, None], -1.0 - excess[:, None], bends])
     return slopes - sparse.kron(sparse.eye(m), twice) @ gain, sides.ravel()
-
-
-def _least_first(a: sparse.csr_matrix, b: Vector, cones: list[object]) -> float:
-    cost = np.zeros(a.shape[1])
-    cost[0] = 1.0
-    settings = clarabel.DefaultSettings()
-    settings.verbose = False
-    nothing = sparse.csc_matrix((len(cost), len(cost)))
-    result = clarabel.DefaultSolver(nothing, cost, sparse.csc_matrix(a), b, cones, settings).solve()
-    if result.status not in (clarabel.SolverStatus.Solved, clarabel.SolverStatus.AlmostSolved):
-        raise ValueError(f"the smallest errors were not found: the conic solver says {result.status}.")
-    return float(result.obj_val)

@@ -36,7 +36,7 @@ def smallest(y: Vector, x: Vector, v: Vector, s: Vector, smoothness: float) -> t
 
 
 def _weights(points: Vector, cost: Vector) -> Vector | None:
-    """Argmin |sum l_i p_i|^2/2 + <cost, l> over the simplex."""
+    """The minimiser of |sum l_i p_i|^2/2 + <cost, l> over the simplex."""
     cost = cost - cost.min()
     scale = max(0.5 * float(np.max(np.einsum("ij,ij->i", points, points))), float(cost.max()))
     if scale == 0.0:

@@ -110,9 +110,8 @@ class LipschitzOracle(ConsistentOracle):
             if norm > limit:
                 correction = norm - limit
                 if correction > self.eta_g + 1e-9 * limit:
-                    self._contradiction(
-                        self.n_queries, self.n_queries, correction, f"|g~| = {norm:.4g} exceeds lipschitz + eta_g"
-                    )
+                    reason = f"|g~| = {norm:.4g} exceeds lipschitz + eta_g"
+                    self._contradiction(len(log), correction, reason, needs=f"it needs eta_g >= {correction:.3g}")
         if len(log) == 0:
             grad = raw_g * (limit / (limit + correction)) if limit is not None and correction else raw_g
             return Reply(raw_f, grad, NEW)
@@ -197,7 +196,7 @@ class LipschitzOracle(ConsistentOracle):
         reach = self.eta_g * math.sqrt(np.max(np.einsum("ij,ij->i", steps, steps)))
         if shortfall > 1e-8 * (self.eta_f + reach):  # beyond the solver's tolerance
             worst = int(np.argmin(self._log.values + steps @ grad))
-            self._contradiction(worst, self.n_queries, shortfall, "no convex function within the declared errors fits")
+            self._contradiction(worst, shortfall, "no convex function within the declared errors fits")
 
     def _check_too_high(self, at: Vector, below: float, raw_f: float, top: int) -> None:
         """I3 bounds the model by f + eta_f + 2 eta_g D, hence by f~ + 2 eta_f + 2 eta_g D."""
@@ -209,7 +208,7 @@ class LipschitzOracle(ConsistentOracle):
         reach = 0.0 if self.eta_g == 0.0 else 2.0 * self.eta_g * diameter
         excess -= reach
         if excess > 1e-9 * (abs(raw_f) + self._size + reach):
-            self._contradiction(max(top, 0), self.n_queries, excess, "a past cut lies above the declared errors")
+            self._contradiction(max(top, 0), excess, "a past cut lies above the declared errors")
 
     def _record(self, point: Vector, raw_f: float, raw_g: Vector, reply: Reply) -> None:
         if reply.kind == NEW and reply.grad is not raw_g:
@@ -327,7 +326,7 @@ class LipschitzOracle(ConsistentOracle):
 
 
 def _flattest(heights: Vector, slopes: Vector, radius: float) -> float:
-    """Argmax over w in [0, 1] of the minimum over a ball of w * cut_0 + (1 - w) * cut_1; heights are at its centre.
+    """The w in [0, 1] for which w * cut_0 + (1 - w) * cut_1 has the largest minimum over a ball; heights at its centre.
 
     The minimum is w a_0 + (1 - w) a_1 - radius |w s_0 + (1 - w) s_1|: concave, with a closed form through the sphere.
     """

@@ -108,7 +108,7 @@ class Quantized(Noisy):
     eta_f = value_range / (2^bits - 1), eta_g = sqrt(d) grad_range / (2^bits - 1).
 
     Raises:
-        ValueError: at a query whose exact answer leaves the range (a converter would saturate, and no bound would hold).
+        ValueError: at a query whose exact answer leaves the range (a converter saturates, and no bound holds).
     """
 
     def __init__(self, oracle: FirstOrderOracle, dim: int, bits: int, value_range: float, grad_range: float) -> None:
@@ -137,7 +137,7 @@ class Truncated(Noisy):
     """f(x) = min_y phi(x, y), by `inner_iters` gradient steps on y: what a truncated inner solve returns.
 
     With phi strongly convex (mu) and smooth (L) in y and a step 1/L, |y_k - y*(x)| <= (1 - mu/L)^k R =: e. Then
-    0 <= phi(x, y_k) - f(x) <= L e^2 / 2 = eta_f, and |grad_x phi(x, y_k) - grad f(x)| <= coupling * e = eta_g (Danskin).
+    0 <= phi(x, y_k) - f(x) <= L e^2 / 2 = eta_f and |grad_x phi(x, y_k) - grad f(x)| <= coupling * e = eta_g (Danskin).
 
     Args:
         partial: (x, y) -> (phi, grad_x phi, grad_y phi).

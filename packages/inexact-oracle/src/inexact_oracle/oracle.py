@@ -140,6 +140,7 @@ class ConsistentOracle:
         self._shrink = 1.0 if self.average == 1 else hoeffding_radius(self.average, self.confidence, 0)
         self._reach = 0.0  # largest known distance from the first query
         self._warned: set[str] = set()
+        self._asked: tuple[Vector, float, Vector] = (np.zeros(self.dim), 0.0, np.zeros(self.dim))
 
     def _point(self, x: Point) -> tuple[Vector, Callable[[float, Vector], tuple[float, Vector]]]:
         if os.getpid() != self._process:
@@ -150,9 +151,10 @@ class ConsistentOracle:
         point, restore = to_float64(x, self.dim)
         if self.project is not None:
             inside = np.asarray(self.project(point.copy()), dtype=np.float64)
-            if np.linalg.norm(inside - point) > PROJECTION_SLACK * (1.0 + np.linalg.norm(point)):
+            outside = float(np.linalg.norm(inside - point))
+            if outside > PROJECTION_SLACK * (1.0 + np.linalg.norm(point)):
                 raise ValueError(
-                    f"x must lie in the domain up to rounding, got a point {np.linalg.norm(inside - point):.3g} outside. "
+                    f"x must lie in the domain up to rounding, got a point {outside:.3g} outside. "
                     "The reply at its projection would not be exact data at x."
                 )
             point = inside + 0.0
@@ -163,6 +165,7 @@ class ConsistentOracle:
         if row is not None:
             return self._log.reply(row)
         raw_f, raw_g = self._ask(point)
+        self._asked = point, raw_f, raw_g
         reply = self._choose(point, raw_f, raw_g)
         self._record(point, raw_f, raw_g, reply)
         self.n_queries += 1
@@ -227,27 +230,31 @@ class ConsistentOracle:
 
     # ---- contradictions
 
-    def _contradiction(self, i: int, j: int, violation: float, reason: str, smoothness: float | None = None) -> None:
-        """Strict: raise before anything is stored. Otherwise count, and warn once with the smallest errors that fit."""
-        if self.strict:
-            raise InconsistentOracleError(i, j, violation, reason)
-        self.n_inconsistent += 1
-        if "consistency" in self._warned:
-            return
-        self._warn_once("consistency", f"{reason}; {self._smallest_errors(smoothness)}", ConsistencyWarning)
+    def _contradiction(
+        self, i: int, violation: float, reason: str, *, needs: str | None = None, smoothness: float | None = None
+    ) -> None:
+        """The query in hand contradicts row i. Strict: raise before anything is stored; else count, and warn once.
 
-    def _smallest_errors(self, smoothness: float | None) -> str:
+        The warning says what would explain the answers: `needs`, or by default the smallest errors of the latest ones.
+        """
+        if self.strict:
+            raise InconsistentOracleError(i, self.n_queries, violation, reason)
+        self.n_inconsistent += 1
+        if "consistency" not in self._warned:
+            self._warn_once("consistency", f"{reason}; {needs or self._needs(smoothness)}.", ConsistencyWarning)
+
+    def _needs(self, smoothness: float | None) -> str:
         from inexact_oracle.estimate import smallest_errors
 
-        recent = slice(max(0, len(self._log) - 40), None)
-        view = self._log.view()
+        view, (point, raw_f, raw_g) = self._log.view(), self._asked
+        x = np.vstack([view.x[-40:], point])
+        values, grads = np.append(view.raw_f[-40:], raw_f), np.vstack([view.raw_g[-40:], raw_g])
         ratio = self._declared[1] / self._declared[0] if self._declared[0] > 0 else 1.0
-        fit = smallest_errors(
-            view.x[recent], view.raw_f[recent], view.raw_g[recent], ratio=ratio, smoothness=smoothness
-        )
-        return (
-            f"the last {len(view.V[recent])} replies alone need eta_f >= {fit.eta_f:.3g} and eta_g >= {fit.eta_g:.3g}."
-        )
+        try:
+            fit = smallest_errors(x, values, grads, ratio=ratio, smoothness=smoothness)
+        except ValueError as error:
+            return f"what they need is not known: {error}"
+        return f"the last {len(x)} answers alone need eta_f >= {fit.eta_f:.3g} and eta_g >= {fit.eta_g:.3g}"
 
     def _warn_once(self, topic: str, message: str, kind: type[UserWarning]) -> None:
         if topic not in self._warned:

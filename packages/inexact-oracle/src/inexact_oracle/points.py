@@ -32,6 +32,22 @@ def _same(value: float, grad: Vector) -> tuple[float, Vector]:
     return value, grad
 
 
+def _in_dtype(kind: np.dtype) -> Restore:
+    def restore(value: float, grad: Vector) -> tuple[float, Vector]:
+        return kind.type(value), grad.astype(kind)
+
+    return restore
+
+
+def _as_tensor(like: TensorLike) -> Restore:
+    """Tensors of the dtype and device of `like`; typed as the arrays that they stand for."""
+
+    def restore(value: float, grad: Vector) -> tuple[float, Vector]:
+        return like.new_tensor(value), like.new_tensor(grad)  # type: ignore
+
+    return restore
+
+
 def to_float64(x: Point, dim: int) -> tuple[Vector, Restore]:
     """A private float64 copy of the query and the map that takes a reply back to the caller's kind and dtype.
 
@@ -41,21 +57,15 @@ def to_float64(x: Point, dim: int) -> tuple[Vector, Restore]:
     """
     restore: Restore = _same
     if isinstance(x, np.ndarray):
-        if x.dtype == np.float64:
-            point = x.copy()
-        elif x.dtype.kind in "fiu":
-            point = x.astype(np.float64)
-            if x.dtype.kind == "f":
-                kind = x.dtype.type
-                restore = lambda value, grad: (kind(value), grad.astype(kind))  # noqa: E731
-        else:
+        if x.dtype.kind not in "fiu":
             raise TypeError(f"x must hold real numbers, got dtype {x.dtype}.")
+        if x.dtype.kind == "f" and x.dtype != np.float64:
+            restore = _in_dtype(x.dtype)
+        point: Vector = x.astype(np.float64)
     elif isinstance(x, TensorLike):
-        tensor = x
-        if not tensor.is_floating_point():
+        if not x.is_floating_point():
             raise TypeError("x must be a floating-point tensor, got an integer or boolean one.")
-        point = np.array(tensor.detach().cpu().double().numpy())  # type: ignore[attr-defined]
-        restore = lambda value, grad: (tensor.new_tensor(value), tensor.new_tensor(grad))  # noqa: E731
+        point, restore = _to_numpy(x), _as_tensor(x)
     else:
         point = np.array(x, dtype=np.float64)
     if point.shape != (dim,):
@@ -66,6 +76,10 @@ def to_float64(x: Point, dim: int) -> tuple[Vector, Restore]:
     return point, restore
 
 
+def _to_numpy(tensor: TensorLike) -> Vector:
+    return np.array(tensor.detach().cpu().double().numpy())  # type: ignore
+
+
 def checked_reply(value: object, grad: object, dim: int, query: int) -> tuple[float, Vector]:
     """Value and gradient of a user's oracle as float and float64 (dim,), or a ValueError that names the query."""
     try:
@@ -73,7 +87,7 @@ def checked_reply(value: object, grad: object, dim: int, query: int) -> tuple[fl
     except (TypeError, ValueError) as error:
         raise ValueError(f"oracle returned a value that is no number at query {query}: {value!r}.") from error
     if not isinstance(grad, np.ndarray) and isinstance(grad, TensorLike):
-        grad = grad.detach().cpu().double().numpy()  # type: ignore[attr-defined]
+        grad = _to_numpy(grad)
     try:
         slope = np.array(grad, dtype=np.float64)
     except (TypeError, ValueError) as error:

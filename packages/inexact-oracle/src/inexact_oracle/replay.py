@@ -20,7 +20,8 @@ class Replay:
         x, grads = np.asarray(x, dtype=np.float64), np.asarray(grads, dtype=np.float64)
         if x.ndim != 2 or grads.shape != x.shape or np.shape(values) != (len(x),):
             raise ValueError(
-                f"x, values, grads must have shapes (n, d), (n,), (n, d), got {x.shape}, {np.shape(values)}, {grads.shape}."
+                "x, values, grads must have shapes (n, d), (n,), (n, d), "
+                f"got {x.shape}, {np.shape(values)}, {grads.shape}."
             )
         self.dim = x.shape[1]
         self._rows: dict[bytes, list[tuple[float, Vector]]] = {}

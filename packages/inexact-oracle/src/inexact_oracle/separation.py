@@ -181,7 +181,7 @@ class SeparationOracle:
         return deepest.z[1:] / np.linalg.norm(deepest.z[1:])
 
     def check_consistency(self) -> float:
-        """Largest <s_k, z_j - x_k> over all cuts and declared-feasible points (0 or less when consistent)."""
+        """The largest <s_k, z_j - x_k> over all cuts and declared-feasible points (0 or less when consistent)."""
         with self._lock:
             normals, at = self.cuts
             points = self.feasible_points

@@ -28,8 +28,8 @@ class SmoothOracle(ConsistentOracle):
     |V - f~|/eta_f + |s - g~|/eta_g among those that fit: always possible, since the past extends to some function. With
     e_V = max |V_i - f~_i| + eta_f and e_g = max |s_i - g~_i| + eta_g, the smallest extension obeys
     F <= f + e_V + e_g D + e_g^2 / (2L (factor - 1)), so an algorithm with worst-case error err(T, L') ends with
-    f(x) - min f <= err + 2 e_V + e_g D + e_g^2 / (2L (factor - 1)). e_V and e_g are known after the run; no bound on them
-    that holds for every T is claimed.
+    f(x) - min f <= err + 2 e_V + e_g D + e_g^2 / (2L (factor - 1)). e_V and e_g are known after the run; no bound on
+    them that holds for every T is claimed.
 
     Args:
         oracle: x (d,) -> (value, gradient (d,)).
@@ -127,7 +127,7 @@ class SmoothOracle(ConsistentOracle):
         return float(low.max()), float(high.min())
 
     def _units(self, miss: float) -> tuple[float, float]:
-        """eta_f and eta_g as units of the conic program; a zero one is replaced by a small part of the other's scale."""
+        """The units eta_f and eta_g of the program; instead of zero, a small part of what the other amounts to."""
         eta_f, eta_g, smooth = self.eta_f, self.eta_g, self.smoothness
         if eta_f == 0.0 and eta_g == 0.0:
             return miss, float(np.sqrt(2.0 * smooth * miss))
@@ -138,8 +138,8 @@ class SmoothOracle(ConsistentOracle):
     ) -> tuple[float, Vector]:
         """The conic program, by row generation.
 
-        In V = f~ + a v and s = g~ + b w every inequality holds |w|^2 once, so one variable tau >= |w|^2 turns the 2(t-1)
-        cones into 2(t-1) linear rows and a single cone.
+        In V = f~ + a v and s = g~ + b w every inequality holds |w|^2 once, so one variable tau >= |w|^2 turns the
+        2(t-1) cones into 2(t-1) linear rows and a single cone.
         """
         log = self._log
         unit_f, unit_g = self._units(miss)
@@ -179,7 +179,7 @@ class SmoothOracle(ConsistentOracle):
         return self._fallback(point, raw_f)
 
     def _fallback(self, point: Vector, raw_f: float) -> tuple[float, Vector]:
-        """Without the conic program: data of the extension at the query is consistent too, only further from the raw."""
+        """Without the conic program: data of an extension at the query is consistent too, only further from the raw."""
         log = self._log
         y = point - log.origin
         ends = [
@@ -192,7 +192,7 @@ class SmoothOracle(ConsistentOracle):
         return min(known, key=lambda end: abs(end[0] - raw_f))
 
     def _check_pairs(self, at: Vector, raw_f: float, raw_g: Vector, tiny: float) -> None:
-        """What every pair of raw answers of an L-smooth convex f obeys; a violation proves the declared errors wrong."""
+        """What every pair of raw answers of an L-smooth convex f obeys; else the declared errors are wrong."""
         log = self._log
         steps = at - log.shifted
         lengths = np.sqrt(np.einsum("ij,ij->i", steps, steps))
@@ -205,7 +205,7 @@ class SmoothOracle(ConsistentOracle):
         worst = int(excess.argmax())
         if excess[worst] > 1e-9 * (abs(raw_f) + float(allowed[worst])):
             reason = f"no convex function with smoothness {self.smoothness:.4g} fits within the declared errors"
-            self._contradiction(worst, self.n_queries, float(excess[worst]), reason, self.smoothness)
+            self._contradiction(worst, float(excess[worst]), reason, smoothness=self.smoothness)
 
     def _record(self, point: Vector, raw_f: float, raw_g: Vector, reply: Reply) -> None:
         self._value_shift = max(self._value_shift, abs(reply.value - raw_f))

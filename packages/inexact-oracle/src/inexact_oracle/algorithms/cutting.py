@@ -105,7 +105,8 @@ def level_bundle(
 ) -> Result:
     """Project the last point onto {model <= lower + level * (upper - lower)}.
 
-    Lemarechal, Nemirovskii and Nesterov (1995): for exact data of an M-Lipschitz function the gap is below eps after c(level) (M D / eps)^2 queries.
+    For exact data of an M-Lipschitz function the gap is below eps after c(level) (M D / eps)^2 queries (Lemarechal,
+    Nemirovskii and Nesterov 1995).
 
     Args:
         oracle: x (d,) -> (value, subgradient).

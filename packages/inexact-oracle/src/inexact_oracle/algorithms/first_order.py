@@ -40,7 +40,7 @@ def projected_subgradient(
     lipschitz: float | None = None,
     project: Callable[[Vector], Vector] | None = None,
 ) -> Result:
-    """X <- P(x - step * s) for T queries; returns the best point.
+    """Step x <- P(x - step * s) for T queries; returns the best point.
 
     The step is R / (M sqrt(T)), with |s_t| in place of M when M is unknown. For exact data of an M-Lipschitz convex
     function, a minimiser within R of x0 and either step: best value - minimum <= M R / sqrt(T).
@@ -130,7 +130,7 @@ def frank_wolfe(
     x0: ArrayLike | None = None,
     tol: float = 0.0,
 ) -> Result:
-    """X <- x + 2/(t+2) (v - x), v = lmo(gradient): projection-free, T queries; returns the last point queried.
+    """Step x <- x + 2/(t+2) (v - x), v = lmo(gradient): projection-free, T queries; returns the last point queried.
 
     For exact data of a convex L'-smooth function on a set of diameter D: value - minimum <= 2 L' D^2 / (T + 1), and the
     linear model at every point gives the lower bound value + <s, v - x>.
@@ -148,7 +148,7 @@ def frank_wolfe(
     warn_if_piecewise_linear(oracle, "frank_wolfe")
     steps, ask = check_budget(T), Recorder(oracle)
     x = start_point(lmo.start() if x0 is None else x0)
-    status = "budget"
+    status, value = "budget", np.inf
     for t in range(steps):
         value, grad = ask(x)
         vertex = lmo(grad)
