@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from grokking_theory.claims import METHOD
 from grokking_theory.claims_training import _crossing
 from offprints.claims import Runs

@@ -1,15 +1,32 @@
 """The command line."""
 
+import grokking_theory as gt
 import numpy as np
 import pytest
-
-import grokking_theory as gt
 from grokking_theory.cli import main
 
 
 def test_train_writes_network_and_history(tmp_path, capsys):
     out = tmp_path / "run"
-    status = main(["train", "--p", "5", "--steps", "40", "--every", "20", "--lr", "0.01", "--device", "cpu", "--n", "0.7", "--out", str(out)])
+    status = main(
+        [
+            "train",
+            "--p",
+            "5",
+            "--steps",
+            "40",
+            "--every",
+            "20",
+            "--lr",
+            "0.01",
+            "--device",
+            "cpu",
+            "--n",
+            "0.7",
+            "--out",
+            str(out),
+        ]
+    )
     printed = capsys.readouterr().out
     assert status == 0
     assert "fit step" in printed
@@ -24,8 +41,35 @@ def test_train_writes_network_and_history(tmp_path, capsys):
 
 def test_train_on_a_table_by_descent(tmp_path, capsys):
     np.save(tmp_path / "op.npy", gt.table("quadratic", 5).numpy())
-    arguments = ["--table", str(tmp_path / "op.npy"), "--optimizer", "gd", "--steps", "3", "--n", "20", "--kind", "regression"]
-    assert main(["train", *arguments, "--ntk-points", "0", "--width", "9", "--device", "cpu", "--out", str(tmp_path / "run")]) == 0
+    arguments = [
+        "--table",
+        str(tmp_path / "op.npy"),
+        "--optimizer",
+        "gd",
+        "--steps",
+        "3",
+        "--n",
+        "20",
+        "--kind",
+        "regression",
+    ]
+    assert (
+        main(
+            [
+                "train",
+                *arguments,
+                "--ntk-points",
+                "0",
+                "--width",
+                "9",
+                "--device",
+                "cpu",
+                "--out",
+                str(tmp_path / "run"),
+            ]
+        )
+        == 0
+    )
     assert "op=table" in capsys.readouterr().out
     assert gt.QuadraticNetwork.load(tmp_path / "run" / "network").width == 9
 

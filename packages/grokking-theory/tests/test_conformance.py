@@ -1,8 +1,8 @@
 import sys
-
-import torch
+from typing import ClassVar
 
 import grokking_theory as gt
+import torch
 from offprints.testing import Conformance, assert_all_covered
 
 
@@ -105,11 +105,11 @@ class TestEmpiricalNTK(Conformance):
     kind = "function"
     batched = False
     differentiable = False
-    skip = {
+    skip: ClassVar = {
         "compile": "gradients of gradients by torch.func; the result is a diagnostic, not a layer",
         "bfloat16": "computed in float32, with a warning",
     }
-    refusals = {
+    refusals: ClassVar = {
         "compile": lambda: torch.compile(_kernel_of_a_line, fullgraph=True, backend="eager")(torch.ones(2, 3)),
         "bfloat16": lambda: gt.empirical_ntk(torch.nn.Linear(3, 2).bfloat16(), torch.ones(0, 3)),
     }

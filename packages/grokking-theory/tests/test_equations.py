@@ -4,17 +4,16 @@ import itertools
 import math
 from dataclasses import dataclass
 
+import grokking_theory as gt
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from torch.testing import assert_close
-
-import grokking_theory as gt
 from grokking_theory import _reference as reference
 from grokking_theory import bounds
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from offprints.seeding import rng
+from torch.testing import assert_close
 
 
 def random_network(p=5, width=7, seed=0, **options):
@@ -73,7 +72,9 @@ def test_population_loss_and_accuracy_of_any_operation():
     target = gt.operation_target(op)
     assert network.population_loss(op) == pytest.approx(float((table - target).square().mean()))
     assert network.population_accuracy(op) == float((table.argmax(2) == op).double().mean())
-    assert network.population_loss() == pytest.approx(float((table - torch.from_numpy(reference.target(5))).square().mean()))
+    assert network.population_loss() == pytest.approx(
+        float((table - torch.from_numpy(reference.target(5))).square().mean())
+    )
 
 
 def test_linf_is_the_largest_entry():
@@ -197,7 +198,9 @@ def test_expected_ntk_is_the_mean_over_initial_weights(kappa, init, scale):
 def test_expected_ntk_equals_the_four_cases():
     x, x2 = random_triples(3, 12), random_triples(3, 9, seed=5)
     for kappa, sigma, sigma_v in [(1.8, 0.6, 0.0), (3.0, 1.3, 0.7)]:
-        want = [[reference.expected_ntk(tuple(s), tuple(t), kappa, sigma, sigma_v) for t in x2.tolist()] for s in x.tolist()]
+        want = [
+            [reference.expected_ntk(tuple(s), tuple(t), kappa, sigma, sigma_v) for t in x2.tolist()] for s in x.tolist()
+        ]
         assert_close(gt.expected_ntk(x, x2, kappa, sigma, sigma_v), torch.tensor(want, dtype=torch.float64))
     all_points = torch.cartesian_prod(*[torch.arange(4)] * 3)
     smallest = float(torch.linalg.eigvalsh(gt.expected_ntk(all_points))[0])
@@ -244,7 +247,9 @@ def test_lower_bound_never_exceeds_the_loss_of_100_equivariant_kernels():
         losses = []
         for split in range(3):
             task = gt.ModularAddition(p, "regression", share, seed=3 * seed + split)
-            regressor = gt.KernelRegressor(random_equivariant_kernel(seed, 3)).fit(*(part.numpy() for part in task.train))
+            regressor = gt.KernelRegressor(random_equivariant_kernel(seed, 3)).fit(
+                *(part.numpy() for part in task.train)
+            )
             losses.append(float(np.mean((regressor.predict(everything.numpy()) - targets.numpy()) ** 2)))
         assert np.mean(losses) >= gt.kernel_lower_bound(p, task.n_train)["loss_lb"]
 
@@ -354,21 +359,25 @@ def test_misclassification_is_at_most_twice_the_loss_over_p():
     f = reference.target(3)
     f[0, 0] = [1.49, 1.51, 0]  # the cheapest error: both at p/2
     loss = float(((f - reference.target(3)) ** 2).mean())
-    assert 1 / 9 == pytest.approx(gt.bounds.misclassification_bound(loss, 3), rel=0.02)
+    assert pytest.approx(gt.bounds.misclassification_bound(loss, 3), rel=0.02) == 1 / 9
 
 
 def test_rademacher_bound_covers_the_exact_complexity():
     """All corners and all signs for p = 2, h = 1: sup over the weights of the mean of sign · g."""
     p, n, R = 2, 4, 0.8
     x = random_triples(p, n, seed=4).tolist()
-    values = np.array([
-        [reference.output(np.array([row[:4]]), np.array([[row[4]], [row[5]]]), *point) for point in x]
-        for row in itertools.product([-R, 0.0, R], [-R, 0.0, R], [-R, 0.0, R], [-R, 0.0, R], [-R, R], [-R, R])
-    ])
+    values = np.array(
+        [
+            [reference.output(np.array([row[:4]]), np.array([[row[4]], [row[5]]]), *point) for point in x]
+            for row in itertools.product([-R, 0.0, R], [-R, 0.0, R], [-R, 0.0, R], [-R, 0.0, R], [-R, R], [-R, R])
+        ]
+    )
     signs = np.array(list(itertools.product([-1, 1], repeat=n)))
     exact = (signs @ values.T / n).max(1).mean()
     assert exact <= gt.bounds.rademacher_linf(p, 1, R, n)
-    assert gt.bounds.rademacher_linf(p, 1, R, n) == pytest.approx((4 + 2 * 6**0.5) * R**3 * math.sqrt(2 * math.log(2) / 4))
+    assert gt.bounds.rademacher_linf(p, 1, R, n) == pytest.approx(
+        (4 + 2 * 6**0.5) * R**3 * math.sqrt(2 * math.log(2) / 4)
+    )
 
 
 def test_certificate_adds_its_three_parts():
@@ -420,7 +429,9 @@ def test_margins_equal_the_definition_and_count_ties_as_errors():
     logits = torch.tensor([[3.0, 1.0, 2.0], [0.0, 0.0, -1.0], [5.0, 4.0, 9.0]], dtype=torch.float64)
     labels = torch.tensor([0, 1, 1])
     assert gt.output_margin(logits, labels).tolist() == [1.0, 0.0, -5.0]
-    np.testing.assert_array_equal(gt.output_margin(logits, labels).numpy(), reference.margins(logits.numpy(), labels.numpy()))
+    np.testing.assert_array_equal(
+        gt.output_margin(logits, labels).numpy(), reference.margins(logits.numpy(), labels.numpy())
+    )
     model = torch.nn.Linear(3, 3, bias=False, dtype=torch.float64)
     with torch.no_grad():
         model.weight.copy_(torch.eye(3))

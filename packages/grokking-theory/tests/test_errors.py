@@ -3,12 +3,11 @@
 import math
 import warnings
 
+import grokking_theory as gt
 import jaxtyping
 import numpy as np
 import pytest
 import torch
-
-import grokking_theory as gt
 from grokking_theory import bounds
 
 
@@ -173,6 +172,7 @@ ROWS = {
     "unknown column": (lambda: gt.fit(network(), gt.ModularAddition(5), steps=1).series("loss"), ValueError, "'test_loss'"),
     "change point of other lengths": (lambda: gt.change_point([1, 2], [1]), ValueError, "same length"),
 }  # fmt: skip
+# ruff: noqa: E501
 
 
 class _Relabelled:

@@ -1,14 +1,13 @@
 """Kernel regression and the linearised network."""
 
+import grokking_theory as gt
 import numpy as np
 import pytest
 import torch
-from sklearn.kernel_ridge import KernelRidge
-from torch.testing import assert_close
-
-import grokking_theory as gt
 from grokking_theory.regression import Linearization
 from offprints.seeding import isolated, rng
+from sklearn.kernel_ridge import KernelRidge
+from torch.testing import assert_close
 
 
 def data(n=30, seed=0):
@@ -81,7 +80,10 @@ def test_a_linear_model_is_its_own_linearisation():
         assert_close(early, flow, atol=1e-4, rtol=1e-4)
         assert_close(gt.linearized_predictions(model, x, y, x_test, time=0.0, mode=mode), model(x_test).detach())
         assert_close(gt.linearized_predictions(model, x, y, x, mode=mode), y)
-        assert_close(gt.linearized_predictions(model, x, y, x_test, time=1e9, mode=mode), gt.linearized_predictions(model, x, y, x_test, mode=mode))
+        assert_close(
+            gt.linearized_predictions(model, x, y, x_test, time=1e9, mode=mode),
+            gt.linearized_predictions(model, x, y, x_test, mode=mode),
+        )
 
 
 def test_both_sides_of_the_curve():

@@ -1,10 +1,9 @@
 """The data: splits, targets, tables, files."""
 
+import grokking_theory as gt
 import numpy as np
 import pytest
 import torch
-
-import grokking_theory as gt
 from grokking_theory import _reference as reference
 
 
@@ -15,7 +14,10 @@ def test_paper_sample_sizes():
     assert gt.ModularAddition(23).n_train == 372
 
 
-@pytest.mark.parametrize(("kind", "m", "columns"), [("classification", 3, 2), ("regression", 3, 3), ("regression", 4, 4), ("classification", 4, 3)])
+@pytest.mark.parametrize(
+    ("kind", "m", "columns"),
+    [("classification", 3, 2), ("regression", 3, 3), ("regression", 4, 4), ("classification", 4, 3)],
+)
 def test_train_and_test_are_a_partition(kind, m, columns):
     task = gt.ModularAddition(5, kind, 0.4, m=m, seed=3)
     assert task.size == 5**columns
@@ -63,7 +65,7 @@ def test_operations():
     inputs, labels = task.train
     assert torch.equal(labels, op[inputs[:, 0], inputs[:, 1]])
     values = gt.ModularAddition(5, "regression", 3, op=op)
-    triples, targets = values.population()
+    _, targets = values.population()
     assert torch.equal(targets.reshape(5, 5, 5), gt.operation_target(op))
     assert "table" in repr(task)
     assert "addition" in repr(gt.ModularAddition(5))

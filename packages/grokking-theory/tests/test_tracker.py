@@ -2,13 +2,12 @@
 
 import math
 
+import grokking_theory as gt
 import pytest
 import torch
-from torch.testing import assert_close
-
-import grokking_theory as gt
 from grokking_theory.tracker import kernel_distance, label_alignment
 from offprints.seeding import isolated, rng
+from torch.testing import assert_close
 
 
 def run(output="first", x=None, **options):

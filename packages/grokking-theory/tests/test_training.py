@@ -2,12 +2,11 @@
 
 import time
 
+import grokking_theory as gt
 import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
-
-import grokking_theory as gt
 
 
 def rows_of(**columns):
@@ -178,7 +177,9 @@ def test_change_points():
 def test_report_finds_both_onsets():
     x = np.log1p(STEPS)
     loss = np.exp(np.where(np.array(STEPS) > 300, -3 * (x - x[3]), 0.0))
-    history = rows_of(step=STEPS, train_acc=[1.0] * 8, test_acc=[0.5] * 8, test_loss=loss, ntk_distance=np.maximum(x - x[4], 0))
+    history = rows_of(
+        step=STEPS, train_acc=[1.0] * 8, test_acc=[0.5] * 8, test_loss=loss, ntk_distance=np.maximum(x - x[4], 0)
+    )
     found = gt.grokking_report(history)
     assert (found.loss_onset, found.kernel_onset) == (300, 400)
 
@@ -216,5 +217,8 @@ def test_spectrum_of_random_weights_is_spread():
     assert 0.2 < found.top_share < 0.6
     assert gt.fourier_spectrum(network, top=6).top_share == pytest.approx(1)
     assert abs(found.completeness) < 0.2
-    power = torch.fft.fft(network.W[0, :11].detach()).abs().square() + torch.fft.fft(network.W[0, 11:].detach()).abs().square()
+    power = (
+        torch.fft.fft(network.W[0, :11].detach()).abs().square()
+        + torch.fft.fft(network.W[0, 11:].detach()).abs().square()
+    )
     assert found.energy[0, 2] == pytest.approx(((power[2] + power[9]) / power.sum()).item())

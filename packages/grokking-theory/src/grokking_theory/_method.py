@@ -7,7 +7,7 @@ METHOD = Method(
     title="Why Do You Grok? A Theoretical Analysis of Grokking Modular Addition",
     authors="Mohamad Amin Mohamadi, Zhiyuan Li, Lei Wu, Danica J. Sutherland",
     field="learning theory",
-    summary="Tells whether a network is still a kernel machine; kernel lower bounds and ℓ∞ upper bounds with constants.",
+    summary="Tells whether a network is still a kernel machine; kernel lower and ℓ∞ upper bounds with constants.",
     venue="ICML 2024",
     arxiv="2407.12332",
     code=None,
@@ -25,10 +25,10 @@ METHOD = Method(
         "recipes, gradient descent with an ℓ∞ penalty over 1e5 steps, are the full scale.",
         "The lower bounds carry an explicit constant, derived from the dimension (p - 1)^m of one irreducible "
         "representation, where the paper proves that some constant exists.",
-        "For classification the bound n/(p - 1)² is stated for label-invariant kernels K = αI + βJ; a p × p kernel that "
-        "is equivariant in law only spans p dimensions a point and gets the weaker n p/(p - 1)³.",
+        "For classification the bound n/(p - 1)² is stated for label-invariant kernels K = αI + βJ; a p × p kernel "
+        "that is equivariant in law only spans p dimensions a point and gets the weaker n p/(p - 1)³.",
         "Equation (4.3) prints Pr[q > γ] for the margin loss; it is Pr[q ≤ γ] here, ties counted as errors.",
-        "Training is in float64: in float32 the cross-entropy reaches 0 exactly, and normalised descent divides 0 by 0.",
+        "Training is in float64: in float32 the cross-entropy reaches 0 exactly and normalised descent divides 0/0.",
         "The transformer has no normalisation layers and 50 thousand parameters.",
     ],
 )

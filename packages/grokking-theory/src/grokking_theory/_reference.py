@@ -56,7 +56,7 @@ def expected_ntk(x: tuple[int, ...], y: tuple[int, ...], kappa: float, sigma: fl
 
 
 def target(p: int, m: int = 3) -> np.ndarray:
-    """y = p if a_1 + ... + a_{m-1} = a_m (mod p), else 0, on all p^m points."""
+    """Y = p if a_1 + ... + a_{m-1} = a_m (mod p), else 0, on all p^m points."""
     y = np.zeros((p,) * m)
     for x in itertools.product(range(p), repeat=m):
         y[x] = p if sum(x[:-1]) % p == x[-1] else 0
@@ -93,7 +93,7 @@ def margins(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def projections(f: np.ndarray) -> dict[tuple[int, ...], np.ndarray]:
-    """f split into its components f_S: f_S depends on the axes in S only and sums to zero along each of them.
+    """F split into its components f_S: f_S depends on the axes in S only and sums to zero along each of them.
 
     f_S = sum over T inside S of (-1)^{|S| - |T|} (the mean of f over all axes outside T): inclusion-exclusion.
     """

@@ -151,9 +151,9 @@ def interpolation_width(
 
 
 def singular_width(p: int, n: int) -> int:
-    """The largest width at which the eNTK on n points must be singular: h < n / (3p), since rank K <= 3ph (theorem 3.1).
+    """The largest width at which the eNTK on n points must be singular (theorem 3.1); 0 if none.
 
-    0 if no width is.
+    h < n / (3p), since rank K <= 3ph.
     """
     require_range("p", p, low=2, integer=True)
     require_range("n", n, low=1, integer=True)
@@ -180,7 +180,7 @@ def min_linf(p: int, width: int) -> float:
 
 
 def rich_upper_rate(p: int, width: int, linf: float, n: int, delta: float = 0.05, constant: float = 1.0) -> float:
-    """A rate, not a certificate: population loss of an interpolating network with ‖θ‖_∞ <= R (proposition 3.7):
+    """A rate, not a certificate: population loss of an interpolating network with ‖θ‖_∞ <= R (proposition 3.7).
 
         L <= C (R⁶ h² / n) (p log³ n + log 1/δ)
 
@@ -206,7 +206,7 @@ def rich_upper_rate(p: int, width: int, linf: float, n: int, delta: float = 0.05
 
 
 def rademacher_linf(p: int, width: int, linf: float, n: int) -> float:
-    """A bound on the Rademacher complexity of {g : ‖θ‖_∞ <= R, width h} on n points, with its constant:
+    """A bound on the Rademacher complexity of {g : ‖θ‖_∞ <= R, width h} on n points, with its constant.
 
         (4 + 2√6) h R³ √(p ln 2 / n)
 
@@ -221,10 +221,8 @@ def rademacher_linf(p: int, width: int, linf: float, n: int) -> float:
     return (4 + 2 * sqrt(6)) * width * linf**3 * sqrt(p * log(2) / n)
 
 
-def certificate(
-    p: int, width: int, linf: float, n: int, delta: float = 0.05, empirical: float = 0.0
-) -> Certificate:
-    """A bound on the expectation of any loss φ in [0, 1] that is 1/p-Lipschitz in the output, with probability 1 - δ:
+def certificate(p: int, width: int, linf: float, n: int, delta: float = 0.05, empirical: float = 0.0) -> Certificate:
+    """A bound on the expectation of any loss φ in [0, 1] that is 1/p-Lipschitz in the output, with probability 1 - δ.
 
         E φ <= empirical mean + (2/p) · rademacher_linf + √(ln(1/δ) / 2n)
 
@@ -253,10 +251,16 @@ def certificate(
 
 
 def pac_bayes_rate(
-    p: int, width: int, n: int, margin: float, linf: float, delta: float = 0.05, empirical: float = 0.0,
+    p: int,
+    width: int,
+    n: int,
+    margin: float,
+    linf: float,
+    delta: float = 0.05,
+    empirical: float = 0.0,
     constant: float = 1.0,
 ) -> Rate:
-    """A rate, not a certificate: 0-1 error of a network with margin γ and ‖θ‖_∞ = r (theorem 4.6, logarithms dropped):
+    """A rate, not a certificate: 0-1 error of a network with margin γ and ‖θ‖_∞ = r (theorem 4.6, logarithms dropped).
 
         L_0 <= L_γ(train) + C √(p/n) (h² / (γ / r³))^{1/3}      if γ / r³ >= √h and h > 4 log(2/δ)
 
@@ -289,7 +293,7 @@ def pac_bayes_rate(
 def max_margin_rate(p: int, n: int, constant: float = 1.0) -> float:
     """A rate, not a certificate: 0-1 error at a normalised margin of order p and width of order p (theorem 4.5).
 
-        L_0 <= C √(p^{5/3} / n)
+    L_0 <= C √(p^{5/3} / n)
     """
     _require_sizes(p, 1, n)
     require_range("constant", constant, low=0, low_open=True)

@@ -105,7 +105,7 @@ def _as_table(table: ArrayLike | Tensor) -> np.ndarray:
 
 def symmetric_generators(shape: Sequence[int]) -> list[Permutations]:
     """Generators of S_{p_1} × ... × S_{p_m}: a transposition and a cycle for each axis."""
-    generators = []
+    generators: list[Permutations] = []
     for axis, size in enumerate(shape):
         require_range("size of an axis", size, low=2, integer=True)
         swap, cycle = [1, 0, *range(2, size)], [*range(1, size), 0]
@@ -152,7 +152,9 @@ def orbit_lower_bound(
                     found[image.tobytes()] = image
                     grown.append(image)
         if len(found) > max_orbit:
-            raise OrbitError(f"the orbit must have at most max_orbit = {max_orbit} tables, got more. Use a smaller group.")
+            raise OrbitError(
+                f"the orbit must have at most max_orbit = {max_orbit} tables, got more. Use a smaller group."
+            )
         frontier = grown
     orbit = np.stack([member.ravel() for member in found.values()])
     orbit /= np.sqrt(orbit.size)
@@ -172,5 +174,5 @@ def _checked(generator: Permutations, shape: tuple[int, ...]) -> list[np.ndarray
 
 
 def operation_lower_bound(op: Int[Tensor, "p p"], n: int) -> float:
-    """`table_lower_bound` of the regression target of an operation: for modular addition about (p - 1)(1 - n/(p-1)³)."""
+    """`table_lower_bound` of the regression target of an operation; about (p - 1)(1 - n/(p-1)³) for addition."""
     return table_lower_bound(operation_target(torch.as_tensor(op)), n).loss_lb

@@ -41,7 +41,11 @@ def _train_options(parser: argparse.ArgumentParser) -> None:
     add("--p", type=int, default=23, help="the modulus")
     add("--kind", choices=["classification", "regression"], default="classification")
     add("--table", type=Path, help="learn this operation (.csv or .npy, p × p integers) instead of addition")
-    add("--n", type=_share_or_count, help="training points, or a share of all with a decimal point (default: the paper's)")
+    add(
+        "--n",
+        type=_share_or_count,
+        help="training points, or a share of all with a decimal point (default: the paper's)",
+    )
     add("--width", type=int, help="hidden neurons (default: 8p)")
     add("--init", choices=["torch", "he", "uniform"], default="torch")
     add("--alpha", type=float, default=1.0, help="factor on the initial weights")

@@ -50,7 +50,9 @@ def _read_csv(path: Path) -> np.ndarray:
                 try:
                     row.append(int(field))
                 except ValueError as error:
-                    raise ValueError(f"{path}, line {line}, field {column}: must be an integer, got {field!r}.") from error
+                    raise ValueError(
+                        f"{path}, line {line}, field {column}: must be an integer, got {field!r}."
+                    ) from error
             if rows and len(row) != len(rows[0]):
                 raise ValueError(f"{path}, line {line}: must have {len(rows[0])} fields like line 1, got {len(row)}.")
             rows.append(row)

@@ -1,13 +1,14 @@
 """The empirical neural tangent kernel of any torch model, in blocks, with a limit on memory."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Num
+from jaxtyping import Num
 from offprints.checks import require_kind, require_range, require_same_device
 from offprints.device import full_precision
 from offprints.seeding import rng
@@ -54,6 +55,18 @@ class _Bound(nn.Module):
         return out.flatten(1) if out.ndim > 1 else out.unsqueeze(1)
 
 
+@dataclass(frozen=True)
+class NTKOptions:
+    """How a kernel is computed: the arguments of `empirical_ntk` of the same names."""
+
+    output: Output = "first"
+    chunk: int = 64
+    max_bytes: int = 2 << 30
+    forward_fn: Forward | None = None
+    seed: int = 0
+    vectorize: bool = True
+
+
 def empirical_ntk(
     model: nn.Module,
     x: Num[Tensor, "n ..."],
@@ -95,34 +108,45 @@ def empirical_ntk(
         ValueError: if nothing is trainable, an input is empty, the output does not exist, or devices differ.
         MemoryBudgetError: if result and gradients exceed `max_bytes`.
     """
+    options = NTKOptions(output, chunk, max_bytes, forward_fn, seed, vectorize)
+    parts = ntk_parts(model, x, x2, options, per_layer)
+    return parts if per_layer else parts["total"]
+
+
+def ntk_parts(
+    model: nn.Module, x: Tensor, x2: Tensor | None, options: NTKOptions, per_layer: bool = False
+) -> dict[str, Tensor]:
+    """The kernel by parameter name, or all of it under the name "total"; see `empirical_ntk`."""
     require_kind("model", model, nn.Module)
-    require_range("chunk", chunk, low=1, integer=True)
-    require_range("max_bytes", max_bytes, low=1, integer=True)
+    require_range("chunk", options.chunk, low=1, integer=True)
+    require_range("max_bytes", options.max_bytes, low=1, integer=True)
     columns = x if x2 is None else x2
     require_range("len(x)", len(x), low=1, integer=True)
     require_range("len(x2)", len(columns), low=1, integer=True)
     x, x2 = x.detach(), x2 if x2 is None else x2.detach()
-    bound = _Bound(model, forward_fn)
+    bound = _Bound(model, options.forward_fn)
     with evaluating(model), full_precision(x.device), sdpa_kernel(SDPBackend.MATH):  # fused attention cannot be vmapped
         params, fixed = _state(bound)
         require_same_device(x=x, x2=x2, parameters=next(iter(params.values())))
-        read, outputs = _reader(bound, fixed, params, _raised(x[:1]), output, seed)
-        shape = (len(x), len(columns)) + (2 * (outputs,) if output == "full" else ())
-        _check_budget(params, shape, chunk, per_layer, max_bytes)
+        read, outputs = _reader(bound, fixed, params, _raised(x[:1]), options)
+        shape = (len(x), len(columns)) + (2 * (outputs,) if options.output == "full" else ())
+        _check_budget(params, shape, options, per_layer)
 
         def gradients(samples: Tensor) -> dict[str, Tensor]:
-            return _per_sample(read, params, _raised(samples), len(shape) == 4, vectorize)
+            return _per_sample(read, params, _raised(samples), len(shape) == 4, options.vectorize)
 
-        kernel = _accumulate(gradients, params, x, x2, shape, max(1, chunk // 2), per_layer)
-    return {name.removeprefix("model."): part for name, part in kernel.items()} if per_layer else kernel["total"]
+        kernel = _accumulate(gradients, params, x, x2, shape, max(1, options.chunk // 2), per_layer)
+    return {name.removeprefix("model."): part for name, part in kernel.items()}
 
 
 @contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model: nn.Module) -> Generator[None]:
     """Eval mode inside, with a warning if that changes the function; every module gets its own mode back."""
     modes = {module: module.training for module in model.modules()}
     if any(mode and isinstance(module, (_BatchNorm, _DropoutNd)) for module, mode in modes.items()):
-        warnings.warn("batch norm or dropout in training mode: the NTK is that of the model in eval mode.", stacklevel=4)
+        warnings.warn(
+            "batch norm or dropout in training mode: the NTK is that of the model in eval mode.", stacklevel=4
+        )
     model.eval()
     try:
         yield
@@ -148,7 +172,7 @@ def _state(bound: _Bound) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
 
 
 def _reader(
-    bound: _Bound, fixed: dict[str, Tensor], params: dict[str, Tensor], one: Tensor, output: Output, seed: int
+    bound: _Bound, fixed: dict[str, Tensor], params: dict[str, Tensor], one: Tensor, options: NTKOptions
 ) -> tuple[Callable[[dict[str, Tensor], Tensor], Tensor], int]:
     """The scalar to differentiate (the vector, for "full") as a function of parameters and one sample; and C."""
 
@@ -157,11 +181,11 @@ def _reader(
 
     with torch.no_grad():
         example = outputs_of(params, one[0])
-    count = example.numel()
+    count, output = example.numel(), options.output
     if output == "full":
         return outputs_of, count
     if output == "trace_sample":
-        direction = torch.randn(count, generator=rng(seed, "cpu"), dtype=torch.float64)
+        direction = torch.randn(count, generator=rng(options.seed, "cpu"), dtype=torch.float64)
         direction = (direction / direction.norm()).to(example.device, example.dtype)
         return lambda params, sample: outputs_of(params, sample) @ direction, count
     if isinstance(output, str) and output != "first":
@@ -171,14 +195,14 @@ def _reader(
     return lambda params, sample: outputs_of(params, sample)[chosen], count
 
 
-def _check_budget(params: dict[str, Tensor], shape: tuple[int, ...], chunk: int, per_layer: bool, max_bytes: int) -> None:
+def _check_budget(params: dict[str, Tensor], shape: tuple[int, ...], options: NTKOptions, per_layer: bool) -> None:
     size = max(value.element_size() for value in params.values())
     weights = sum(value.numel() for value in params.values())
-    samples = min(max(2, chunk), shape[0] + shape[1])
+    samples = min(max(2, options.chunk), shape[0] + shape[1])
     outputs = shape[2] if len(shape) == 4 else 1
     needed = size * (prod(shape) * (len(params) if per_layer else 1) + samples * outputs * weights)
-    if needed > max_bytes:
-        raise MemoryBudgetError(needed, max_bytes, "Lower chunk, pass fewer inputs, or raise max_bytes.")
+    if needed > options.max_bytes:
+        raise MemoryBudgetError(needed, options.max_bytes, "Lower chunk, pass fewer inputs, or raise max_bytes.")
 
 
 def _per_sample(

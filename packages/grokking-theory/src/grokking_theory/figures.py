@@ -57,7 +57,7 @@ def kernels(runs: Mapping[str, Runs]) -> Figure:
         losses = np.stack([found.metric(f"loss_{kernel}_{round(100 * s)}") for s in x], axis=1)
         plot.bands(ax, x, losses, label, colour=colour, dash=colour)
     plot.points(ax, np.full(len(rich.seeds), 0.6), rich.metric("linearised_loss"), "linearised network", colour=3)
-    plot.points(ax, np.full(len(rich.seeds), 0.6), rich.metric("loss_11"), "network", colour=2)
+    plot.points(ax, np.full(len(rich.seeds), 0.6), rich.metric("loss"), "network", colour=2)
     ax.set(xlabel="n / p³", ylabel="population square loss")
     ax.legend(fontsize=8)
     return drawn
@@ -72,18 +72,18 @@ def scaling(runs: Mapping[str, Runs]) -> Figure:
     """‖θ‖_∞ and n_50 against p."""
     rich, samples = runs["rich-regime"], runs["sample-complexity"]
     drawn, (left, right) = plot.figure(1, 2)
-    for ax, source, name in ((left, rich, "linf_"), (right, samples, "n50_")):
-        ps = sorted(int(key.removeprefix(name)) for key in source.metrics if key.removeprefix(name).isdigit())
-        values = np.stack([source.metric(f"{name}{p}") for p in ps], axis=1)
-        plot.bands(ax, ps, values, "measured")
-        for column, p in zip(values.T, ps, strict=True):
-            plot.points(ax, np.full(len(column), p), column, "")
+    sizes = rich.series("ps")[0]
+    largest = np.stack([rich.metric(f"linf_{size}") for size in ("small", "medium", "large")], axis=1)
+    ps = sorted(int(name.removeprefix("n50_")) for name in samples.metrics if name.removeprefix("n50_").isdigit())
+    needed = np.stack([samples.metric(f"n50_{p}") for p in ps], axis=1)
+    for ax, x, values in ((left, sizes, largest), (right, ps, needed)):
+        plot.bands(ax, x, values, "measured")
+        plot.points(ax, np.tile(x, len(values)), values.ravel(), "")
         ax.set(xlabel="p")
-        if name == "n50_":
-            start = np.median(values[:, 0])
-            for exponent, label, dash in ((5 / 3, "p^{5/3}", "--"), (2, "p²", ":")):
-                ax.plot(ps, start * (np.array(ps) / ps[0]) ** exponent, dash, color="grey", label=label)
-            ax.set(xscale="log", yscale="log", ylabel="n for 50 % test accuracy")
-            ax.legend()
+    for exponent, label, dash in ((5 / 3, "p^{5/3}", "--"), (2, "p²", ":")):
+        guide = np.median(needed[:, 0]) * (np.array(ps) / ps[0]) ** exponent
+        right.plot(ps, guide, dash, color="grey", label=label)
     left.set(ylabel="‖θ‖_∞", ylim=(0, None))
+    right.set(xscale="log", yscale="log", ylabel="n for 50 % test accuracy")
+    right.legend()
     return drawn

@@ -55,7 +55,9 @@ class History:
         """Columns from one mapping per evaluation; what is missing in a row becomes NaN."""
         own = cls.column_names()
         others = sorted({name for row in rows for name in row} - set(own))
-        columns = {name: np.array([row.get(name, np.nan) for row in rows], dtype=np.float64) for name in [*own, *others]}
+        columns = {
+            name: np.array([row.get(name, np.nan) for row in rows], dtype=np.float64) for name in [*own, *others]
+        }
         extra = {name: columns.pop(name) for name in others}
         return cls(**columns, extra=extra, stopped=stopped)
 

@@ -23,7 +23,7 @@ def quadratic_ntk(
     t2: Int[Tensor, "n2 3"] | None = None,
     max_bytes: int = 2 << 30,
 ) -> Float[Tensor, "n n2"]:
-    """The empirical NTK of the regression head g = Σ_k V_ck (Q_ka + R_kb)² in closed form (appendix B):
+    """The empirical NTK of the regression head g = Σ_k V_ck (Q_ka + R_kb)² in closed form (appendix B).
 
         K = (Σ_k w_k w_kᵀ) ∘ [c = c'] + (Σ_k v_k v_kᵀ) ∘ ([a = a'] + [b = b'])
         w_k(x) = (Q_ka + R_kb)²        v_k(x) = 2 V_ck (Q_ka + R_kb)
@@ -106,7 +106,7 @@ def expected_ntk(
     sigma: float = 1 / sqrt(3),
     sigma_v: float = 0.0,
 ) -> Float[Tensor, "n n2"]:
-    """The kernel of one hidden neuron in expectation over the initial weights (proposition B.3):
+    """The kernel of one hidden neuron in expectation over the initial weights (proposition B.3).
 
         E K = σ⁴ [c = c'] (4 + (κ - 1)[a = a'] + (κ - 1)[b = b'] + 4 [a = a', b = b'])
               + 4 σ_V² σ² [c = c'] ([a = a'] + [b = b'])²
@@ -132,9 +132,7 @@ def expected_ntk(
     in_w = 4 * sigma_v**2 * sigma**2
     one = (kappa - 1) * sigma**4 + in_w
     both = 4 * sigma**4 + 2 * in_w  # ([a=a'] + [b=b'])² = [a=a'] + [b=b'] + 2 [a=a', b=b']
-    return match_kernel(
-        t1, t2, weights={head: 4 * sigma**4, (0, *head): one, (1, *head): one, (0, 1, *head): both}
-    )
+    return match_kernel(t1, t2, weights={head: 4 * sigma**4, (0, *head): one, (1, *head): one, (0, 1, *head): both})
 
 
 def onehot_rbf(

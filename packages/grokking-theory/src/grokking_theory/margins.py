@@ -40,7 +40,7 @@ def output_margin(outputs: Float[Tensor, "n p"], labels: Int[Tensor, " n"]) -> F
 
 
 def normalized_margin(model: nn.Module, data: Data) -> float:
-    """min over x of q(x), divided by ‖θ‖_∞³: what the scale of a 3-homogeneous network does not change.
+    """Min over x of q(x), divided by ‖θ‖_∞³: what the scale of a 3-homogeneous network does not change.
 
     The balanced `fourier_construction` has 4p; the largest possible one is of order p.
 

@@ -184,3 +184,10 @@ class QuadraticNetwork(nn.Module):
         (width, inputs), dtype = tensors["W"].shape, tensors["W"].dtype
         network = cls(inputs // 2, width, device=device, dtype=dtype)
         return network.load_weights(tensors["W"], tensors["V"])
+
+
+def regression_head(model: nn.Module, triples: Int[Tensor, "batch 3"]) -> Float[Tensor, " batch"]:
+    """Output number c of the pair (a, b), of any model that maps pairs to p outputs."""
+    if isinstance(model, QuadraticNetwork):
+        return model.forward_triples(triples)
+    return model(triples[:, :2]).gather(1, triples[:, 2:]).squeeze(1)

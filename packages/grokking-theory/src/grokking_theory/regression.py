@@ -1,24 +1,24 @@
 """What the kernel regime predicts: kernel regression, and the network linearised at its weights."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, no_type_check
 
 import numpy as np
 import torch
-from jaxtyping import Float, Num
+from jaxtyping import Num
 from numpy.typing import ArrayLike, NDArray
 from offprints.checks import require_choice, require_finite, require_range, require_shape
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.metrics.pairwise import rbf_kernel
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data  # pyrefly: ignore[missing-module-attribute]
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from grokking_theory.empirical import Forward, empirical_ntk, evaluating
+from grokking_theory.empirical import Forward, NTKOptions, evaluating, ntk_parts
 from grokking_theory.kernels import expected_ntk, onehot_rbf
-from grokking_theory.model import QuadraticNetwork
+from grokking_theory.model import regression_head
 from grokking_theory.tasks import Task, require_consistent
 
 ArrayKernel = Callable[[NDArray[np.generic], NDArray[np.generic]], ArrayLike]
@@ -87,7 +87,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
 
 def _tuples(X: NDArray[np.generic], kernel: str) -> Tensor:
-    whole = np.issubdtype(X.dtype, np.integer) or bool((X == np.floor(X)).all())
+    whole = np.issubdtype(X.dtype, np.integer) or bool((np.floor(X) == X).all())
     if not whole:
         raise TypeError(f"X must hold integer tuples for kernel={kernel!r}, got fractions in {X.dtype}.")
     return torch.from_numpy(X.astype(np.int64))
@@ -97,12 +97,12 @@ def _solve(kernel: NDArray[np.float64], y: NDArray[np.float64], ridge: float, rc
     """Cholesky where it is accurate, else the pseudo-inverse with small eigenvalues cut."""
     regular = kernel + ridge * np.eye(len(kernel))
     try:
-        solution = cho_solve(cho_factor(regular, lower=True), y)
+        solution = np.asarray(cho_solve(cho_factor(regular, lower=True), y))
         if np.linalg.norm(regular @ solution - y) <= RESIDUAL * np.linalg.norm(y):
             return solution
     except LinAlgError:
         pass
-    values, vectors = eigh(regular)
+    values, vectors = np.linalg.eigh(regular)
     inverse = np.zeros_like(values)
     kept = values > rcond * max(values[-1], 0.0)
     inverse[kept] = 1 / values[kept]
@@ -110,7 +110,7 @@ def _solve(kernel: NDArray[np.float64], y: NDArray[np.float64], ridge: float, rc
 
 
 class Linearization:
-    """The network linearised at its present weights, trained to time t by gradient flow on ½ Σ ‖f - y‖² (section 3):
+    """The network linearised at its present weights, trained to time t by gradient flow on ½ Σ ‖f - y‖² (section 3).
 
         f_t(x) = f_0(x) + K(x, X) K⁻¹ (I - e^{-K t}) (y - f_0(X)),    f_∞(x) = f_0(x) + K(x, X) K⁺ (y - f_0(X))
 
@@ -157,20 +157,18 @@ class Linearization:
         require_shape("y_train", y_train, tuple(start.shape), hint="Give one-hot rows for class labels.")
         gap = (y_train.to(start.dtype) - start).reshape(len(x_train), -1)
         outputs = gap.shape[1]
-        options = {"chunk": chunk, "max_bytes": max_bytes, "forward_fn": forward_fn}
+        options = NTKOptions("full", chunk, max_bytes, forward_fn)
         if mode == "full":
             hint = 'Use mode="per_output", or raise limit.'
             require_range("n · C", gap.numel(), high=limit, because="limit", hint=hint)
-            kernels = [(_flat(model, x_train, None, options), _flat(model, x_test, x_train, options))]
+            pairs = [(_square(model, x_train, None, options), _square(model, x_test, x_train, options))]
             gaps = [gap.reshape(-1)]
         else:
-            kernels = [
-                (empirical_ntk(model, x_train, output=o, **options), empirical_ntk(model, x_test, x_train, output=o, **options))
-                for o in range(outputs)
-            ]
+            chosen = [replace(options, output=o) for o in range(outputs)]
+            pairs = [(_square(model, x_train, None, o), _square(model, x_test, x_train, o)) for o in chosen]
             gaps = list(gap.t())
         self.factors = []
-        for (square, cross), one in zip(kernels, gaps, strict=True):
+        for (square, cross), one in zip(pairs, gaps, strict=True):
             values, vectors = torch.linalg.eigh(square)
             kept = values > rcond * values[-1].clamp_min(0)
             self.factors.append((values[kept], vectors[:, kept].t() @ one, vectors[:, kept], cross))
@@ -188,8 +186,11 @@ class Linearization:
         return self.start + joined[0].reshape(self.start.shape), self.initial + joined[1].reshape(self.initial.shape)
 
 
-def _flat(model: nn.Module, x: Tensor, x2: Tensor | None, options: dict) -> Tensor:
-    kernel = empirical_ntk(model, x, x2, output="full", **options)
+def _square(model: nn.Module, x: Tensor, x2: Tensor | None, options: NTKOptions) -> Tensor:
+    """The kernel as a matrix: (n, n2), or (nC, n2 C) for all outputs."""
+    kernel = ntk_parts(model, x, x2, options)["total"]
+    if kernel.ndim == 2:
+        return kernel
     rows, columns, outputs, _ = kernel.shape
     return kernel.permute(0, 2, 1, 3).reshape(rows * outputs, columns * outputs)
 
@@ -234,7 +235,7 @@ class LinearizedCurve:
 
 
 def linearized_curve(
-    model: QuadraticNetwork,
+    model: nn.Module,
     task: Task,
     times: Sequence[float],
     mode: Literal["full", "per_output"] = "full",
@@ -247,11 +248,11 @@ def linearized_curve(
     Classification is fitted to one-hot targets by square loss. Arguments and errors as in `Linearization`.
     """
     (x_train, y_train), (x_test, y_test) = task.train, task.test
-    device = model.W.device
+    device = next(model.parameters()).device
     x_train, y_train, x_test, y_test = (value.to(device) for value in (x_train, y_train, x_test, y_test))
     classes = task.kind == "classification"
     want = [F.one_hot(y, task.p).double() if classes else y for y in (y_train, y_test)]
-    head = None if classes else _regression_head
+    head = None if classes else regression_head
     found = Linearization(model, x_train, want[0], x_test, mode, rcond, limit, max_bytes=max_bytes, forward_fn=head)
     rows = []
     for time in times:
@@ -262,7 +263,3 @@ def linearized_curve(
             hits.append(float(right_one.double().mean()))
         rows.append(losses + hits)
     return LinearizedCurve(np.asarray(times, dtype=float), *np.array(rows).T)
-
-
-def _regression_head(model: QuadraticNetwork, triples: Tensor) -> Float[Tensor, " n"]:
-    return model.forward_triples(triples)

@@ -9,9 +9,9 @@ from offprints.checks import require_range, require_shape
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from grokking_theory.empirical import Forward, Output, empirical_ntk
+from grokking_theory.empirical import Forward, NTKOptions, Output, ntk_parts
 from grokking_theory.kernels import quadratic_ntk
-from grokking_theory.model import QuadraticNetwork
+from grokking_theory.model import QuadraticNetwork, regression_head
 
 
 @dataclass(frozen=True)
@@ -86,22 +86,18 @@ class NTKTracker:
         if targets is not None:
             require_shape("targets", targets[..., None].flatten(1), (len(x), None))
         self.model, self.x, self.every, self.per_layer = model, x, every, per_layer
-        self._output, self._targets = output, targets
+        self._targets = targets
         triples = isinstance(model, QuadraticNetwork) and x.shape[1:] == (3,)
-        forward_fn = _regression_head if triples and forward_fn is None else forward_fn
+        forward_fn = regression_head if triples and forward_fn is None else forward_fn
         self._closed_form = (
             isinstance(model, QuadraticNetwork)
             and not per_layer
-            and isinstance(output, int | str)
             and output not in ("trace_sample", "full")
-            and forward_fn in (None, _regression_head)
+            and forward_fn in (None, regression_head)
             and all(parameter.requires_grad for parameter in model.parameters())
             and model.W.dtype in (torch.float32, torch.float64)
         )
-        self._options = {
-            "output": output, "chunk": chunk, "max_bytes": max_bytes, "per_layer": per_layer, "forward_fn": forward_fn,
-            "seed": seed, "vectorize": vectorize,
-        }  # fmt: skip
+        self._options = NTKOptions(output, chunk, max_bytes, forward_fn, seed, vectorize)
         self._initial = self._parts(model)
         self.records: list[NTKRecord] = []
         self.measure(0)
@@ -125,7 +121,9 @@ class NTKTracker:
         require_range("step", step, low=0, integer=True)
         parts = self._parts(self.model if model is None else model)
         kernel, start = _total(parts), _total(self._initial)
-        layers = {name: kernel_distance(part, self._initial[name]) for name, part in parts.items()} if self.per_layer else {}
+        layers = (
+            {name: kernel_distance(part, self._initial[name]) for name, part in parts.items()} if self.per_layer else {}
+        )
         scale = float(start.norm())
         change = float((kernel - start).norm())
         record = NTKRecord(
@@ -145,19 +143,13 @@ class NTKTracker:
         return _total(self._parts(self.model if model is None else model))
 
     def _parts(self, model: nn.Module) -> dict[str, Tensor]:
-        if self._closed_form and isinstance(model, QuadraticNetwork):
-            triples = self.x
-            if self.x.shape[1] == 2:
-                index = 0 if self._output == "first" else int(self._output)
-                require_range("output", index, low=0, high=model.p - 1, integer=True)
-                triples = torch.cat([self.x, torch.full_like(self.x[:, :1], index)], dim=1)
-            return {"total": quadratic_ntk(model.W, model.V, triples, max_bytes=int(self._options["max_bytes"]))}
-        found = empirical_ntk(model, self.x, **self._options)
-        return found if isinstance(found, dict) else {"total": found}
-
-
-def _regression_head(model: nn.Module, triples: Tensor) -> Tensor:
-    return model.forward_triples(triples)
+        if not (self._closed_form and isinstance(model, QuadraticNetwork)):
+            return ntk_parts(model, self.x, None, self._options, self.per_layer)
+        triples, output = self.x, self._options.output
+        if triples.shape[1] == 2:
+            c = 0 if output == "first" else require_range("output", output, low=0, high=model.p - 1, integer=True)
+            triples = torch.cat([triples, torch.full_like(triples[:, :1], int(c))], dim=1)
+        return {"total": quadratic_ntk(model.W, model.V, triples, max_bytes=self._options.max_bytes)}
 
 
 def _total(parts: dict[str, Tensor]) -> Tensor:

@@ -1,8 +1,10 @@
 """Full-batch training as in the paper's appendix A, with everything recorded that its figures show."""
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -12,7 +14,7 @@ from torch.nn import functional as F
 
 from grokking_theory.history import History
 from grokking_theory.margins import output_margin
-from grokking_theory.model import QuadraticNetwork
+from grokking_theory.model import QuadraticNetwork, regression_head
 from grokking_theory.regularizer import LinfRegularizer
 from grokking_theory.tasks import Task, require_labels
 
@@ -43,8 +45,7 @@ def fit(
     The loss is cross-entropy for classification, the square loss of output c for regression.
 
     Args:
-        model: maps (n, 2) pairs to (n, p) outputs; trained in place, on its device, in its dtype. For regression a
-            `forward_triples` method is used where there is one.
+        model: maps (n, 2) pairs to (n, p) outputs; trained in place, on its device, in its dtype.
         task: a `ModularAddition`, or anything with p, kind, train and test.
         optimizer: "gd" θ - η∇; "ngd" θ - η∇/‖∇‖₂ with the norm over all parameters; "adamw" torch's, whose decoupled
             weight decay λ can only converge to stationary points of the loss on ‖θ‖_∞ <= 1/λ; or an optimizer.
@@ -81,40 +82,39 @@ def fit(
     penalty = LinfRegularizer(params, linf)
     safe = [parameter.detach().clone() for parameter in params]
     rows: list[dict[str, float]] = []
-    stopped, begun = f"did all {steps} steps", time.monotonic()
+    reason, begun = "", time.monotonic()
     for step in range(steps + 1):
         loss = split.loss(model, *split.train)
         value = float(loss.detach())
-        if not torch.isfinite(loss):
-            _restore(params, safe)
+        if not math.isfinite(value):
+            _copy(safe, params)
             raise FloatingPointError(
                 f"the training loss must be finite, got {value} after step {step}. The model holds the last finite "
                 "state. Lower lr or alpha."
             )
-        reason = ""
         if value < loss_tol:
-            reason = f"training loss {value:.3g} below loss_tol at step {step}"
+            reason = f"training loss {value:.3g} below loss_tol"
         elif time_limit is not None and time.monotonic() - begun > time_limit:
-            reason = f"time limit of {time_limit:g} s at step {step}"
+            reason = f"time limit of {time_limit:g} s"
         metrics = _called(callbacks, step, model)
+        row = {"step": float(step), "train_loss": value}
         if metrics or reason or step % every == 0 or step == steps:
-            rows.append({"step": float(step), "train_loss": value} | split.evaluate(model) | metrics)
-            reason = reason or (f"stop() at step {step}" if stop is not None and stop(rows[-1]) else "")
+            rows.append(row | split.evaluate(model) | metrics)
+            reason = reason or ("stop()" if stop is not None and stop(rows[-1]) else "")
         if not reason and step < steps:
-            _restore(safe, params)
-            reason = update(loss + penalty() if linf else loss, step)
+            _copy(params, safe)
+            reason = update(loss + penalty() if linf else loss)
+            if reason and rows[-1]["step"] != step:
+                rows.append(row | split.evaluate(model))
         if reason:
-            stopped = reason
-            break
-    if rows[-1]["step"] != step:
-        rows.append({"step": float(step), "train_loss": value} | split.evaluate(model))
-    return History.from_rows(rows, stopped)
+            return History.from_rows(rows, f"{reason} at step {step}")
+    return History.from_rows(rows, f"did all {steps} steps")
 
 
 @torch.no_grad()
-def _restore(params: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-    for parameter, value in zip(params, values, strict=True):
-        parameter.copy_(value)
+def _copy(values: Sequence[Tensor], into: Sequence[Tensor]) -> None:
+    for value, place in zip(values, into, strict=True):
+        place.copy_(value)
 
 
 def _called(callbacks: Sequence[Callback], step: int, model: nn.Module) -> dict[str, float]:
@@ -125,39 +125,44 @@ def _called(callbacks: Sequence[Callback], step: int, model: nn.Module) -> dict[
 
 
 def _updater(
-    optimizer: OptimizerName | torch.optim.Optimizer, params: list[nn.Parameter], lr: float, weight_decay: float, eps: float
-) -> Callable[[Tensor, int], str]:
+    optimizer: OptimizerName | torch.optim.Optimizer,
+    params: list[nn.Parameter],
+    lr: float,
+    weight_decay: float,
+    eps: float,
+) -> Callable[[Tensor], str]:
     """One update from a loss; returns why training cannot go on, or nothing."""
     if isinstance(optimizer, torch.optim.Optimizer):
-        own = optimizer
-    else:
-        require_choice("optimizer", optimizer, ("gd", "ngd", "adamw"), hint="Or pass a torch.optim.Optimizer.")
-        require_range("lr", lr, low=0, low_open=True)
-        require_range("weight_decay", weight_decay, low=0)
-        if optimizer != "adamw" and weight_decay:
-            raise ValueError(f"weight_decay must be 0 with optimizer={optimizer!r}, got {weight_decay}. Use 'adamw'.")
-        own = torch.optim.AdamW(params, lr=lr, weight_decay=weight_decay) if optimizer == "adamw" else None
+        return partial(_torch_step, optimizer)
+    require_choice("optimizer", optimizer, ("gd", "ngd", "adamw"), hint="Or pass a torch.optim.Optimizer.")
+    require_range("lr", lr, low=0, low_open=True)
+    require_range("weight_decay", weight_decay, low=0)
+    if optimizer == "adamw":
+        return partial(_torch_step, torch.optim.AdamW(params, lr=lr, weight_decay=weight_decay))
+    if weight_decay:
+        raise ValueError(f"weight_decay must be 0 with optimizer={optimizer!r}, got {weight_decay}. Use 'adamw'.")
+    return partial(_descend, params, lr, eps if optimizer == "ngd" else None)
 
-    def torch_step(loss: Tensor, step: int) -> str:
-        own.zero_grad(set_to_none=True)
-        loss.backward()
-        own.step()
-        return ""
 
-    def gradient_step(loss: Tensor, step: int) -> str:
-        gradients = torch.autograd.grad(loss, params)
-        rate = lr
-        if optimizer == "ngd":
-            norm = float(torch.stack([gradient.norm() for gradient in gradients]).norm())
-            if norm == 0:
-                return f"the gradient is exactly zero after step {step}: normalised descent has no direction"
-            rate = lr / (norm + eps)
-        with torch.no_grad():
-            for parameter, gradient in zip(params, gradients, strict=True):
-                parameter.sub_(gradient, alpha=rate)
-        return ""
+def _torch_step(optimizer: torch.optim.Optimizer, loss: Tensor) -> str:
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    optimizer.step()
+    return ""
 
-    return gradient_step if own is None else torch_step
+
+def _descend(params: list[nn.Parameter], lr: float, eps: float | None, loss: Tensor) -> str:
+    """θ - η∇, or θ - η∇/(‖∇‖₂ + eps) where eps is given."""
+    gradients = torch.autograd.grad(loss, params)
+    if eps is not None:
+        norm = float(torch.stack([gradient.norm() for gradient in gradients]).norm())
+        if norm == 0:
+            return "the gradient is exactly zero, so normalised descent has no direction,"
+        lr = lr / (norm + eps)
+    with torch.no_grad():
+        for parameter, gradient in zip(params, gradients, strict=True):
+            parameter.sub_(gradient, alpha=lr)
+    return ""
 
 
 @dataclass(frozen=True)
@@ -179,7 +184,9 @@ class _Split:
             require_labels(f"task.{name} inputs", inputs, task.p)
             columns = 2 if classes else 3
             if inputs.ndim != 2 or inputs.shape[1] != columns:
-                raise ValueError(f"task.{name} must have {columns} input columns to be trained, got {tuple(inputs.shape)}.")
+                raise ValueError(
+                    f"task.{name} must have {columns} input columns to be trained, got {tuple(inputs.shape)}."
+                )
             if classes:
                 require_labels(f"task.{name} labels", targets, task.p)
             moved.append((inputs.to(like.device), targets.to(like.device) if classes else targets.to(like)))
@@ -192,8 +199,7 @@ class _Split:
     def outputs(self, model: nn.Module, inputs: Tensor) -> Tensor:
         if self.classes:
             return model(inputs)
-        head = getattr(model, "forward_triples", None)
-        return head(inputs) if head else model(inputs[:, :2]).gather(1, inputs[:, 2:]).squeeze(1)
+        return regression_head(model, inputs)
 
     def loss(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
         outputs = self.outputs(model, inputs)

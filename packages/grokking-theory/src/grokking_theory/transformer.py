@@ -109,7 +109,9 @@ class TinyTransformer(nn.Module):
         last = last + F.linear(F.relu(F.linear(last, self.rise, self.rise_bias)), self.fall, self.fall_bias)
         return F.linear(last, self.unembed)
 
-    def _attend(self, last: Float[Tensor, "batch dim"], stream: Float[Tensor, "batch 3 dim"]) -> Float[Tensor, "batch dim"]:
+    def _attend(
+        self, last: Float[Tensor, "batch dim"], stream: Float[Tensor, "batch 3 dim"]
+    ) -> Float[Tensor, "batch dim"]:
         size = self.dim // self.heads
         query = F.linear(last, self.query).unflatten(1, (self.heads, size))
         key = F.linear(stream, self.key).unflatten(2, (self.heads, size))
