@@ -112,7 +112,7 @@ class Logistic(NamedTuple):
 
 def breast_cancer() -> Logistic:
     """Logistic regression on scikit-learn's breast-cancer data, columns standardised, then scaled so that L = 1."""
-    from sklearn.datasets import load_breast_cancer
+    from sklearn.datasets import load_breast_cancer  # comes with the extra "repro"
 
     x, labels = (np.asarray(part) for part in load_breast_cancer(return_X_y=True))
     x = (x - x.mean(axis=0)) / x.std(axis=0)
@@ -155,6 +155,17 @@ class Polytope(NamedTuple):
 
     a: NDArray[np.float64]
     b: NDArray[np.float64]
+
+    def minimum(self, goal: Vector, radius: float) -> float:
+        """Minimum of <goal, x> over the polytope within |x| <= radius."""
+        m, d = self.a.shape
+        ball = np.vstack([np.zeros((1, d)), -np.eye(d)])
+        b = np.concatenate([self.b, [radius], np.zeros(d)])
+        cones = [conic.nonnegative(m), conic.second_order(d + 1)]
+        best = conic.solve(None, goal, np.vstack([self.a, ball]), b, cones)
+        if best is None:
+            raise RuntimeError("the minimum was not found.")
+        return best.dual
 
     def distance(self, x: Vector) -> float:
         """Distance from x (d,) to the polytope, 0 inside."""

@@ -94,7 +94,7 @@ def smallest_errors(
         smoothness: L or None.
 
     Raises:
-        ValueError: shapes do not fit, or the solver found no answer.
+        ValueError: shapes do not fit; no eta will do (exact gradients that contradict the smoothness).
     """
     x, values, grads = (np.asarray(a, dtype=np.float64) for a in (x, values, grads))
     n, d = x.shape
@@ -125,7 +125,10 @@ def smallest_errors(
         None, np.eye(1, gain.shape[1])[0], sparse.csr_matrix(sparse.vstack(blocks)), np.concatenate(sides), cones
     )
     if best is None:
-        raise ValueError("the smallest errors were not found: the conic solver failed. Pass fewer or other points.")
+        raise ValueError(
+            f"no errors with eta_g = {ratio:.3g} eta_f explain these answers, or the conic solver failed. "
+            "Pass a larger ratio, or fewer points."
+        )
     eta = unit * float(best.z[0])
     return ErrorEstimate(max(eta, 0.0), max(ratio * eta, 0.0), 0.0, 0.0)
 

@@ -3,6 +3,7 @@
 Each carries the `eta_f` and `eta_g` that hold for it, so `LipschitzOracle(o, d, o.eta_f, o.eta_g, D)` is always right.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Literal, get_args
 
@@ -17,7 +18,7 @@ from inexact_oracle.points import Vector
 Mode = Literal["alternate", "up", "rotate", "lookahead"]
 
 
-class Noisy:
+class Noisy(ABC):
     """Base: an exact oracle, the error bounds of the noisy one, and a stream of random numbers of its own."""
 
     def __init__(self, oracle: FirstOrderOracle, eta_f: float, eta_g: float, seed: int = 0) -> None:
@@ -25,6 +26,10 @@ class Noisy:
         require_range("eta_g", eta_g, low=0.0, high=np.inf, high_open=True)
         self.oracle, self.eta_f, self.eta_g = oracle, float(eta_f), float(eta_g)
         self._rng = rng(seed)
+
+    @abstractmethod
+    def __call__(self, x: Vector) -> tuple[float, Vector]:
+        """The inexact value and gradient at x (d,)."""
 
     def _direction(self, dim: int) -> Vector:
         """A uniform unit vector."""

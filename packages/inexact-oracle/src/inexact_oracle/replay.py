@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from inexact_oracle.points import Vector
+from inexact_oracle.points import Point, Vector, to_float64
 from inexact_oracle.replies import Replies
 
 
@@ -34,19 +34,20 @@ class Replay:
             self._rows.setdefault(key, []).append((float(value), grad))
         self.points = np.array(distinct).reshape(-1, self.dim)
 
-    def __call__(self, x: Vector) -> tuple[float, Vector]:
-        """The recorded value and gradient at x (d,).
+    def __call__(self, x: Point) -> tuple[float, Vector]:
+        """The recorded value and gradient at x (d,), in its dtype.
 
         Raises:
             ValueError: no row of the file has exactly this point.
         """
-        key = (np.asarray(x, dtype=np.float64) + 0.0).tobytes()
+        point, restore = to_float64(x, self.dim)
+        key = point.tobytes()
         rows = self._rows.get(key)
         if rows is None:
-            raise ValueError(f"x must be one of the {len(self.points)} recorded points, got {np.asarray(x)}.")
+            raise ValueError(f"x must be one of the {len(self.points)} recorded points, got {point}.")
         turn = self._turn.get(key, 0)
         self._turn[key] = turn + 1
-        return rows[turn % len(rows)]
+        return restore(*rows[turn % len(rows)])
 
 
 def replay(path: str | Path) -> Replay:
