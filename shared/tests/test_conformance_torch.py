@@ -462,6 +462,5 @@ def test_a_file_that_does_not_load_is_told(tmp_path):
 
     file = tmp_path / "broken.py"
     file.write_text("raise RuntimeError('no such thing')\n")
-    with pytest.raises(AssertionError, match="no such thing"):
-        failures(str(file))
+    assert "no such thing" in failures(str(file))[""]
 
