@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -35,8 +36,9 @@ def run(session: nox.Session, package: Package, out: Path) -> None:
         session.run(uv(), "pip", "install", *into, str(core), str(wheel), external=True)
         inside = ["--no-project", "--python", "venv", "python", "-I", "-c", f"import {package.module}"]
         session.run(uv(), "run", *inside, external=True)
-        listed = session.run(uv(), "pip", "list", "--python", "venv", "--format", "json", silent=True, external=True)
-    parts_list(package, json.loads(str(listed)), out / f"{package.dist}-{package.version}.sbom.json")
+        listing = [uv(), "pip", "list", "--python", "venv", "--format", "json"]
+        listed = subprocess.run(listing, capture_output=True, text=True, check=True).stdout
+    parts_list(package, json.loads(listed), out / f"{package.dist}-{package.version}.sbom.json")
 
 
 def parts_list(package: Package, installed: list[dict[str, str]], path: Path) -> None:
