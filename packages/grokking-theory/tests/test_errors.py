@@ -77,7 +77,7 @@ ROWS = {
     "model returns no tensor": (lambda: gt.empirical_ntk(torch.nn.LSTM(3, 2), torch.ones(2, 4, 3)), TypeError, "forward_fn"),
     "chunk": (lambda: gt.empirical_ntk(network(), PAIRS, chunk=0), ValueError, "chunk"),
     "kernel over budget": (
-        lambda: gt.empirical_ntk(network(), PAIRS, max_bytes=100), gt.MemoryBudgetError, "a need of 1,952 bytes",
+        lambda: gt.empirical_ntk(network(), PAIRS, max_bytes=100), gt.MemoryBudgetError, "a need of 992 bytes",
     ),
     "closed form over budget": (
         lambda: gt.quadratic_ntk(network().W, network().V, TRIPLES, max_bytes=10), gt.MemoryBudgetError, "bytes",

@@ -96,9 +96,10 @@ def test_the_penalty_holds_the_largest_weight_down():
 
 
 def test_training_mode_is_kept():
-    model = torch.nn.Sequential(gt.QuadraticNetwork(3, 4), torch.nn.Dropout(0.1))
+    model = torch.nn.Sequential(gt.QuadraticNetwork(3, 4), torch.nn.Dropout(0.1), torch.nn.Dropout(0.1))
+    model[2].eval()
     gt.fit(model, gt.ModularAddition(3, n_train=5), steps=1)
-    assert model.training
+    assert [module.training for module in (model, *model)] == [True, True, True, False]
 
 
 def test_history_on_disk(tmp_path):

@@ -82,7 +82,8 @@ def empirical_ntk(
     """Θ(x, x') = ⟨∇_θ f_o(x), ∇_θ f_o(x')⟩ over all parameters that require a gradient (figures 1, 2 and 5).
 
     Gradients come from `torch.func`, `chunk` of them alive at once: memory is chunk · P floats for P parameters, plus
-    the result. Cost O(n · P) for the gradients of one block of columns, O(n² · P) for the products.
+    the result. Products cost O(n n2 P). Larger kernels are computed in blocks of chunk / 2 rows and columns, with the
+    gradients of the columns anew for each block of rows: chunk >= n (2n with x2) computes each gradient once.
 
     Args:
         model: any module. Batch norm and dropout in training mode have no per-sample gradient: the kernel is then that
@@ -125,34 +126,39 @@ def ntk_parts(
     require_range("len(x2)", len(columns), low=1, integer=True)
     x, x2 = x.detach(), x2 if x2 is None else x2.detach()
     bound = _Bound(model, options.forward_fn)
-    with evaluating(model), full_precision(x.device), sdpa_kernel(SDPBackend.MATH):  # fused attention cannot be vmapped
+    _warn_of_training_mode(model)
+    with eval_mode(model), full_precision(x.device), sdpa_kernel(SDPBackend.MATH):  # fused attention cannot be vmapped
         params, fixed = _state(bound)
         require_same_device(x=x, x2=x2, parameters=next(iter(params.values())))
         read, outputs = _reader(bound, fixed, params, _raised(x[:1]), options)
         shape = (len(x), len(columns)) + (2 * (outputs,) if options.output == "full" else ())
-        _check_budget(params, shape, options, per_layer)
+        block = len(x) if x2 is None and len(x) <= options.chunk else max(1, options.chunk // 2)
+        alive = min(2 * block, len(x) if x2 is None else len(x) + len(columns))
+        _check_budget(params, shape, alive, options.max_bytes, per_layer)
 
         def gradients(samples: Tensor) -> dict[str, Tensor]:
             return _per_sample(read, params, _raised(samples), len(shape) == 4, options.vectorize)
 
-        kernel = _accumulate(gradients, params, x, x2, shape, max(1, options.chunk // 2), per_layer)
+        kernel = _accumulate(gradients, params, x, x2, shape, block, per_layer)
     return {name.removeprefix("model."): part for name, part in kernel.items()}
 
 
 @contextmanager
-def evaluating(model: nn.Module) -> Generator[None]:
-    """Eval mode inside, with a warning if that changes the function; every module gets its own mode back."""
+def eval_mode(model: nn.Module) -> Generator[None]:
+    """Eval mode inside; afterwards every module has its own mode back."""
     modes = {module: module.training for module in model.modules()}
-    if any(mode and isinstance(module, (_BatchNorm, _DropoutNd)) for module, mode in modes.items()):
-        warnings.warn(
-            "batch norm or dropout in training mode: the NTK is that of the model in eval mode.", stacklevel=4
-        )
     model.eval()
     try:
         yield
     finally:
         for module, mode in modes.items():
             module.training = mode
+
+
+def _warn_of_training_mode(model: nn.Module) -> None:
+    if any(module.training and isinstance(module, (_BatchNorm, _DropoutNd)) for module in model.modules()):
+        message = "batch norm or dropout in training mode: the NTK is that of the model in eval mode."
+        warnings.warn(message, stacklevel=4)
 
 
 def _raised(value: Tensor) -> Tensor:
@@ -195,14 +201,15 @@ def _reader(
     return lambda params, sample: outputs_of(params, sample)[chosen], count
 
 
-def _check_budget(params: dict[str, Tensor], shape: tuple[int, ...], options: NTKOptions, per_layer: bool) -> None:
+def _check_budget(
+    params: dict[str, Tensor], shape: tuple[int, ...], alive: int, max_bytes: int, per_layer: bool
+) -> None:
     size = max(value.element_size() for value in params.values())
     weights = sum(value.numel() for value in params.values())
-    samples = min(max(2, options.chunk), shape[0] + shape[1])
     outputs = shape[2] if len(shape) == 4 else 1
-    needed = size * (prod(shape) * (len(params) if per_layer else 1) + samples * outputs * weights)
-    if needed > options.max_bytes:
-        raise MemoryBudgetError(needed, options.max_bytes, "Lower chunk, pass fewer inputs, or raise max_bytes.")
+    needed = size * (prod(shape) * (len(params) if per_layer else 1) + alive * outputs * weights)
+    if needed > max_bytes:
+        raise MemoryBudgetError(needed, max_bytes, "Lower chunk, pass fewer inputs, or raise max_bytes.")
 
 
 def _per_sample(

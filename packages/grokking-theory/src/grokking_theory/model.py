@@ -16,6 +16,9 @@ from grokking_theory.tasks import require_labels
 
 Init = Literal["torch", "he", "uniform"]
 
+BLOCK = 512
+"""Rows whose hidden layer is computed at a time: it then stays in the cache, which is several times faster."""
+
 
 class QuadraticNetwork(nn.Module):
     """f(θ; (a, b)) = V (W (e_a, e_b))^{⊙2}, with W = [Q R] of shape (width, 2p) and V of shape (p, width).
@@ -82,40 +85,37 @@ class QuadraticNetwork(nn.Module):
         """The sizes, for `print(network)`."""
         return f"p={self.p}, width={self.width}"
 
-    def hidden(self, pairs: Int[Tensor, "batch 2"]) -> Float[Tensor, "batch width"]:
-        """Pre-activations W (e_a, e_b) = Q_·a + R_·b, by two gathers that are added up on the way."""
-        if pairs.dtype not in (torch.int64, torch.int32):
-            raise TypeError(f"pairs must hold integers (token numbers, not one-hot vectors), got {pairs.dtype}.")
-        require_shape("pairs", pairs, ("batch", 2))
-        left, right = self.W.t().contiguous().split(self.p)
-        try:
-            return F.embedding(pairs[:, 0], left) + F.embedding(pairs[:, 1], right)
-        except IndexError as error:
-            raise ValueError(f"pairs must be integers in [0, {self.p}): {error}.") from error
-
     def forward(self, pairs: Int[Tensor, "batch 2"]) -> Float[Tensor, "batch p"]:
-        """All p outputs of each pair.
+        """All p outputs of each pair, in O(batch · width · p).
 
         Raises:
             TypeError: if the pairs are no integers.
             ValueError: if the shape differs, or a label lies outside [0, p) (on CUDA: a device assertion).
         """
-        return self.hidden(pairs).square() @ self.V.t()
+        _require_tuples("pairs", pairs, 2)
+        left, right = self._input_rows()
+        blocks = [_hidden(left, right, block).square() @ self.V.t() for block in pairs.split(BLOCK)]
+        return torch.cat(blocks)
 
     def forward_triples(self, triples: Int[Tensor, "batch 3"]) -> Float[Tensor, " batch"]:
-        """The output number c of the pair (a, b): the regression head, in O(batch · width).
+        """Output number c of the pair (a, b): the regression head, in O(batch · width).
 
         Raises:
             TypeError: if the triples are no integers.
             ValueError: if the shape differs, or a label lies outside [0, p).
         """
-        require_shape("triples", triples, ("batch", 3))
-        hidden = self.hidden(triples[:, :2])
-        try:
-            head = F.embedding(triples[:, 2], self.V)
-        except IndexError as error:
-            raise ValueError(f"triples must be integers in [0, {self.p}): {error}.") from error
-        return (hidden.square() * head).sum(1)
+        _require_tuples("triples", triples, 3)
+        left, right = self._input_rows()
+        blocks = [
+            torch.linalg.vecdot(_hidden(left, right, block).square(), gather(self.V, block[:, 2]))
+            for block in triples.split(BLOCK)
+        ]
+        return torch.cat(blocks)
+
+    def _input_rows(self) -> tuple[Tensor, Tensor]:
+        """Qᵀ and Rᵀ, (p, width) each, so that the weights of one symbol lie side by side."""
+        left, right = self.W.t().contiguous().split(self.p)
+        return left, right
 
     def population_table(self) -> Float[Tensor, "p p p"]:
         """All outputs F[a, b, c] = Σ_k V_ck (Q_ka + R_kb)², in O(width · p³)."""
@@ -184,6 +184,25 @@ class QuadraticNetwork(nn.Module):
         (width, inputs), dtype = tensors["W"].shape, tensors["W"].dtype
         network = cls(inputs // 2, width, device=device, dtype=dtype)
         return network.load_weights(tensors["W"], tensors["V"])
+
+
+def _hidden(left: Tensor, right: Tensor, tuples: Tensor) -> Tensor:
+    """Pre-activations W (e_a, e_b) = Q_·a + R_·b, (batch, width)."""
+    return gather(left, tuples[:, 0]).add_(gather(right, tuples[:, 1]))
+
+
+def gather(rows: Float[Tensor, "p width"], labels: Int[Tensor, "..."]) -> Float[Tensor, "... width"]:
+    """The rows of these numbers; an error names the range that a label left."""
+    try:
+        return F.embedding(labels, rows)
+    except IndexError as error:
+        raise ValueError(f"labels must be integers in [0, {len(rows)}): {error}.") from error
+
+
+def _require_tuples(name: str, tuples: Tensor, columns: int) -> None:
+    if tuples.dtype not in (torch.int64, torch.int32):
+        raise TypeError(f"{name} must hold integers (token numbers, not one-hot vectors), got {tuples.dtype}.")
+    require_shape(name, tuples, ("batch", columns))
 
 
 def regression_head(model: nn.Module, triples: Int[Tensor, "batch 3"]) -> Float[Tensor, " batch"]:

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data  # pyrefly: 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from grokking_theory.empirical import Forward, NTKOptions, evaluating, ntk_parts
+from grokking_theory.empirical import Forward, NTKOptions, eval_mode, ntk_parts
 from grokking_theory.kernels import expected_ntk, onehot_rbf
 from grokking_theory.model import regression_head
 from grokking_theory.tasks import Task, require_consistent
@@ -151,7 +151,7 @@ class Linearization:
         require_range("rcond", rcond, low=0, high=1, high_open=True)
         require_finite("y_train", y_train)
         require_consistent("training data", x_train, y_train)
-        with evaluating(model), torch.no_grad():
+        with eval_mode(model), torch.no_grad():
             read = forward_fn or (lambda model, x: model(x))
             start, self.initial = read(model, x_train), read(model, x_test)
         require_shape("y_train", y_train, tuple(start.shape), hint="Give one-hot rows for class labels.")

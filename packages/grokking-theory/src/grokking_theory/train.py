@@ -12,6 +12,7 @@ from offprints.checks import require_choice, require_kind, require_range, requir
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from grokking_theory.empirical import eval_mode
 from grokking_theory.history import History
 from grokking_theory.margins import output_margin
 from grokking_theory.model import QuadraticNetwork, regression_head
@@ -208,8 +209,10 @@ class _Split:
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """The columns of a history that depend on the model alone."""
-        was_training = model.training
-        model.eval()
+        with eval_mode(model):
+            return self._columns(model)
+
+    def _columns(self, model: nn.Module) -> dict[str, float]:
         largest = max(float(parameter.abs().amax()) for parameter in model.parameters())
         train, row = self.outputs(model, self.train[0]), {"linf": largest}
         if self.classes:
@@ -226,7 +229,6 @@ class _Split:
             else:
                 right = model(self.answers[:, :2]).argmax(1) == self.answers[:, 2]
             row["test_acc"] = float(right.double().mean())
-        model.train(was_training)
         return row
 
 

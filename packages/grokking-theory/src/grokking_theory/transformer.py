@@ -9,6 +9,8 @@ from offprints.seeding import rng
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from grokking_theory.model import gather
+
 
 class TinyTransformer(nn.Module):
     """One block of attention and MLP on the tokens a, b, "=", without normalisation; p outputs at "=".
@@ -98,10 +100,7 @@ class TinyTransformer(nn.Module):
         if pairs.dtype not in (torch.int64, torch.int32):
             raise TypeError(f"pairs must hold integers (token numbers), got {pairs.dtype}.")
         require_shape("pairs", pairs, ("batch", 2))
-        try:
-            operands = F.embedding(pairs, self.tokens[: self.p])
-        except IndexError as error:
-            raise ValueError(f"pairs must be integers in [0, {self.p}): {error}.") from error
+        operands = gather(self.tokens[: self.p], pairs)
         equals = self.tokens[self.p].expand(pairs.shape[0], 1, self.dim)
         stream = torch.cat([operands, equals], dim=1) + self.positions
         last = stream[:, 2]
