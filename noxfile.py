@@ -16,7 +16,7 @@ import nox
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))
 
-from tools import comparing, floors, linting, pythons, releasing, shipping, skeletons, suite, workspace  # noqa: E402
+from tools import comparing, floors, imports, linting, pythons, releasing, shipping, skeletons, suite, workspace  # noqa: E402
 from tools import lock as locking  # noqa: E402
 from tools.environment import Wheels, everything, install, tools_of, uv  # noqa: E402
 
@@ -169,8 +169,11 @@ def mutants(session: nox.Session, package: str) -> None:
     suite.prepare(session, PACKAGES[package])
     install(session, *tools_of("mutants"))
     tests = f"{PACKAGES[package].folder.relative_to(ROOT)}/tests"
+    claims = [
+        str(path.relative_to(PACKAGES[package].source)) for path in sorted(imports.claims_side(PACKAGES[package]))
+    ]
     command = ["python", "-P", "tools/mutants.py", PACKAGES[package].module, tests, *session.posargs]
-    session.run(*command, env=suite.ALONE)
+    session.run(*command, "--leave-out", *claims, env=suite.ALONE)
 
 
 @nox.session(python=BASE)

@@ -25,7 +25,8 @@ GOOD = {
         '    """Act (Eq. 2).\n\n    Raises:\n        ValueError: always.\n    """\n    raise ValueError(x)\n'
     ),
     "src/some_method/_reference.py": "import numpy\n",
-    "src/some_method/claims.py": "from offprints.claims import Method\n\nfrom some_method import idea\n",
+    "src/some_method/claims.py": "from offprints.claims import Method\n\nfrom some_method import figures, idea\n",
+    "src/some_method/figures.py": "from offprints import plot\n",
 }
 MODULES = {"some_method", "other_method", "offprints"}
 
@@ -78,6 +79,7 @@ def test_the_good_package_breaks_nothing(package):
         ),
         ("src/some_method/_reference.py", "import numpy", "from . import idea", "equations stand alone"),
         ("src/some_method/idea.py", "import numpy", "import matplotlib", "which only an extra brings"),
+        ("src/some_method/idea.py", "import numpy", "from some_method import figures", "imports offprints.plot"),
         ("src/some_method/idea.py", "(Eq. 2)", "", "names an equation, table or section"),
         ("src/some_method/idea.py", "Raises:", "Returns:", "no `Raises:`"),
         ("src/some_method/idea.py", "x: float", "x: Any", "Any in the public signature"),

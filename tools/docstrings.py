@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from tools.imports import is_claims
+from tools.imports import claims_side, modules
 from tools.workspace import Package
 
 PLACE = re.compile(  # a place of the paper
@@ -30,8 +30,8 @@ def public_names(package: Package) -> list[str]:
 def definitions(package: Package) -> dict[str, tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]]:
     """Top-level functions and classes of all modules by name; the claims and the literal reference left out."""
     found = {}
-    for path in sorted(package.source.rglob("*.py")):
-        if is_claims(path, package.source) or path.name == "_reference.py":
+    for path in set(modules(package)) - claims_side(package):
+        if path.name == "_reference.py":
             continue
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):

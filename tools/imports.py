@@ -13,6 +13,7 @@ from packaging.utils import canonicalize_name
 from tools.workspace import CORE, Package
 
 STABLE = {"device", "seeding", "progress", "checkpoint", "checks"}  # of the core: what method code may import
+EXPERIMENTS = {"experiments", "figures", "method"}  # experiments.py, figures_training.py, _method.py ...
 
 
 def imported(tree: ast.AST, package: str = "") -> Iterator[tuple[int, str]]:
@@ -27,14 +28,29 @@ def imported(tree: ast.AST, package: str = "") -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
 
 
-def is_claims(path: Path, source: Path) -> bool:
-    """Whether a module belongs to the claims: `claims.py`, `claims_*.py`, or a folder of one of these names."""
-    return path.relative_to(source).parts[0].removesuffix(".py").split("_")[0] == "claims"
+def claims_side(package: Package) -> set[Path]:
+    """The modules of the claims: claims*.py, and those named for it (`EXPERIMENTS`) that only they import."""
+    paths = {".".join(path.relative_to(package.source.parent).with_suffix("").parts): path for path in modules(package)}
+    users: dict[str, set[str]] = {name: set() for name in paths}
+    for name, path in paths.items():
+        for _, used in imported(ast.parse(path.read_text(encoding="utf-8")), name.rpartition(".")[0]):
+            if used in users and used != name:
+                users[used].add(name)
+    stems = {name: name.split(".")[1].lstrip("_").split("_")[0] for name in paths}
+    side = {name for name, stem in stems.items() if stem == "claims"}
+    while more := {name for name in set(paths) - side if stems[name] in EXPERIMENTS and users[name] <= side}:
+        side |= more
+    return {paths[name] for name in side}
 
 
-def import_problems(package: Package, modules: set[str]) -> Iterator[str]:
-    """Breaches in one package; `modules` are the import names of all members."""
-    others = modules - {package.module, CORE}
+def modules(package: Package) -> list[Path]:
+    return sorted(package.source.rglob("*.py"))
+
+
+def import_problems(package: Package, members: set[str]) -> Iterator[str]:
+    """Breaches in one package; `members` are the import names of all members."""
+    others = members - {package.module, CORE}
+    side = claims_side(package)
     for path in sorted(package.folder.rglob("*.py")):
         in_source = path.is_relative_to(package.source)
         parent = ".".join(path.relative_to(package.source.parent).parent.parts) if in_source else ""
@@ -47,7 +63,7 @@ def import_problems(package: Package, modules: set[str]) -> Iterator[str]:
                 continue
             if path.name == "_reference.py" and parts[0] in {package.module, CORE}:
                 yield f"{where} _reference.py imports {name}: the literal equations stand alone"
-            if is_claims(path, package.source):
+            if path in side:
                 continue
             if parts[0] == CORE and len(parts) > 1 and parts[1] not in STABLE:
                 yield f"{where} method code imports {name}; of the core it may import {', '.join(sorted(STABLE))}"

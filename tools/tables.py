@@ -18,9 +18,9 @@ def methods() -> list[Package]:
 
 def metadata(package: Package) -> dict[str, Any]:
     """The literal arguments of `METHOD = Method(...)`, read without importing the package."""
-    for path in sorted(package.source.rglob("claims*.py")) + sorted(package.source.glob("claims/*.py")):
+    for path in sorted(package.source.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "Method":
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in {"Method", "claims.Method"}:
                 literal = {}
                 for keyword in node.keywords:
                     try:
