@@ -30,6 +30,8 @@ def imported(tree: ast.AST, package: str = "") -> Iterator[tuple[int, str]]:
 
 def claims_side(package: Package) -> set[Path]:
     """The modules of the claims: claims*.py, and those named for it (`EXPERIMENTS`) that only they import."""
+    if package.is_core:
+        return set()
     paths = {".".join(path.relative_to(package.source.parent).with_suffix("").parts): path for path in modules(package)}
     users: dict[str, set[str]] = {name: set() for name in paths}
     for name, path in paths.items():
