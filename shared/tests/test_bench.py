@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from offprints import bench
 from offprints.bench import SCHEMA, Bench, Duel, fingerprint
+from offprints.testing.memory import peak
 
 pytest_plugins = ["pytester"]
 
@@ -29,7 +30,7 @@ def wait(seconds):
 @pytest.fixture
 def duel(tmp_path, monkeypatch):
     """A duel whose verdicts are recorded; the memory is measured elsewhere."""
-    monkeypatch.setattr(bench, "_peak", lambda job, test: {"ours": 10}.get(job["side"], 20))
+    monkeypatch.setattr(bench, "peak", lambda test, id, side, setting: 10 if side == "ours" else 20)
     file = tmp_path / "test_bench.py"
     return Duel(Bench(tmp_path / "bench.json", rounds=5), "race", "test_bench.py::test_race", file)
 
@@ -161,12 +162,12 @@ def test_rounds_are_interleaved_in_random_order(duel):
 
 
 def test_a_pilot_stops_when_all_is_decided(tmp_path, monkeypatch):
-    monkeypatch.setattr(bench, "_peak", lambda job, test: 0)
+    monkeypatch.setattr(bench, "peak", lambda *job: 0)
     duel = Duel(Bench(tmp_path / "bench.json"), "race", "x::race", tmp_path)
     calls = []
     ours = lambda x: (calls.append(1), wait(0.006)(x))[1]  # noqa: E731
     duel(sizes=[2], ours=ours, peers={"slow": wait(0.06)}, target={"slow": 2.0}, **ARRAY)
-    assert len(calls) == 2 + 5 + 5  # equal results, the clock, a pilot of five rounds, five fresh ones
+    assert len(calls) == 2 + 10 + 10  # equal results, the clock, a pilot of ten rounds, ten fresh ones
 
 
 def test_without_a_record_three_rounds_judge_nothing(tmp_path):
@@ -216,7 +217,6 @@ MEMORY = """
 
     def test_first(duel):
         duel(sizes=[2**10, 2**23], make=int, ours=small, peers={"large": {"a": large}}, same=lambda a, b: a == b)
-        duel(sizes=[2**10], make=int, ours=small, peers={"large": large}, same=lambda a, b: a == b, id="another")
 """
 
 
@@ -230,7 +230,6 @@ def test_memory_is_the_peak_of_a_fresh_process(pytester):
     assert memory["first", 2**10] is None
     assert memory["first", 2**23]["ours"] < 2**20
     assert 60e6 < memory["first", 2**23]["peer"] < 90e6  # 67 MB of float64
-    assert memory["another", 2**10]["peer"] < 2**20
 
 
 def test_the_probe_runs_one_side_of_one_duel(tmp_path, monkeypatch):
@@ -249,4 +248,4 @@ def test_the_probe_runs_one_side_of_one_duel(tmp_path, monkeypatch):
 
 def test_a_probe_that_fails_is_told(tmp_path):
     with pytest.raises(RuntimeError, match="measuring the memory of ours failed"):
-        bench._peak({"id": "race", "side": "ours", "setting": None}, str(tmp_path / "nothing.py"))
+        peak(str(tmp_path / "nothing.py"), "race", "ours", None)

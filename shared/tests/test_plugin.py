@@ -4,6 +4,7 @@ import json
 import socket
 
 import pytest
+from offprints import bench
 
 pytest_plugins = ["pytester"]
 
@@ -133,7 +134,8 @@ def test_a_session_without_a_race_reports_none(run, pytester):
     assert not (pytester.path / "bench.json").exists()
 
 
-def test_duels_are_recorded_for_the_nearest_project(run, pytester):
+def test_duels_are_recorded_for_the_nearest_project(run, pytester, monkeypatch):
+    monkeypatch.setattr(bench, "peak", lambda *job: 0)
     pytester.makepyprojecttoml('[project]\nname = "offprints"\n')
     run(DUEL, "--duel-record=bench.json", "--duel-rounds=2").assert_outcomes(passed=1)
     written = json.loads((pytester.path / "bench.json").read_text())
@@ -143,7 +145,8 @@ def test_duels_are_recorded_for_the_nearest_project(run, pytester):
     assert written["env"]["dtype"] == ""
 
 
-def test_duels_are_recorded_for_a_named_distribution(run, pytester):
+def test_duels_are_recorded_for_a_named_distribution(run, pytester, monkeypatch):
+    monkeypatch.setattr(bench, "peak", lambda *job: 0)
     pytester.makepyprojecttoml('[project]\nname = "something-else"\n')
     run(DUEL, "--duel-record=bench.json", "--duel-rounds=2", "--duel-dist=offprints").assert_outcomes(passed=1)
     assert len(json.loads((pytester.path / "bench.json").read_text())["fingerprint"]) == 16

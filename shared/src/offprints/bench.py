@@ -9,13 +9,10 @@
 Provisional: the pytest plugin and the command line use it.
 """
 
-import json
 import math
 import os
 import re
-import subprocess
 import sys
-import tempfile
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,15 +22,19 @@ import numpy as np
 
 from offprints.checks import require_range
 from offprints.claims import record
-from offprints.device import memory_stats, reset_peak, stopwatch
+from offprints.device import stopwatch
 from offprints.seeding import rng
+from offprints.testing.memory import peak, probed
 from offprints.testing.values import is_float, leaves, spoilt
 
 SCHEMA = "offprints.bench/1"
 ROUNDS = 30
 """Most rounds of a recorded duel, in the pilot and again in the final race."""
 Run = Callable[[object], object]
-_PROBE = "OFFPRINTS_DUEL_PROBE"
+Peers = Mapping[str, Run | Mapping[str, Run]]
+Same = Callable[[object, object], bool | None]
+Quality = tuple[Callable[[object, object], float], Callable[[float, float], bool]]
+Target = Mapping[str, float | Mapping[int, float]]
 _POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
@@ -67,10 +68,6 @@ class Bench:
     device: str = "cpu"
     dtypes: set[str] = field(default_factory=set)
 
-    def tell(self, line: str) -> None:
-        """Add a line to the report."""
-        self.times.append(line)
-
     def table(self) -> list[str]:
         """The report in lines: the machine and its threads, ratios with the absolute times."""
         if not self.rows:
@@ -98,10 +95,10 @@ class _Match:
     sizes: list[int]
     make: Callable[[int], object]
     ours: Run
-    peers: Mapping[str, Run | Mapping[str, Run]]
-    same: Callable[[object, object], bool | None] | None
-    quality: tuple[Callable[[object, object], float], Callable[[float, float], bool]] | None
-    target: Mapping[str, float | Mapping[int, float]]
+    peers: Peers
+    same: Same | None
+    quality: Quality | None
+    target: Target
     device: str
 
     def compare(self, data: object, outputs: Mapping[str, object], peer: str) -> dict[str, float] | None:
@@ -137,12 +134,9 @@ class Duel:
     path: Path
 
     def __call__(
-        self, *, sizes: Sequence[int], make: Callable[[int], object], ours: Run,
-        peers: Mapping[str, Run | Mapping[str, Run]],
-        same: Callable[[object, object], bool | None] | None = None,
-        quality: tuple[Callable[[object, object], float], Callable[[float, float], bool]] | None = None,
-        target: Mapping[str, float | Mapping[int, float]] | None = None, growth: str | None = None,
-        device: str = "cpu", id: str | None = None,
+        self, *, sizes: Sequence[int], make: Callable[[int], object], ours: Run, peers: Peers, same: Same | None = None,
+        quality: Quality | None = None, target: Target | None = None, growth: str | None = None, device: str = "cpu",
+        id: str | None = None,
     ) -> None:
         """Race ours against every peer at every size, interleaved, in random order.
 
@@ -172,8 +166,8 @@ class Duel:
             raise TypeError("duel must have either same= or quality=.")
         _known("target", target or {}, peers)
         match = _Match(id or self.test, sorted(sizes), make, ours, peers, same, quality, target or {}, device)
-        if probe := os.environ.get(_PROBE):
-            return _probe(json.loads(probe), match)
+        if probed(match.id, {"ours": ours, **peers}, make, match.sizes, device):
+            return
         self.bench.tests, self.bench.device = self.path, device
         rows, typical = [], []
         for size in match.sizes:
@@ -206,7 +200,7 @@ class Duel:
             rows.append(row)
             gate = f"target {wanted[name]:g}: {row['verdict']}" if row["verdict"] else "no target"
             ours, theirs = (1e3 * float(np.median(seconds[side])) for side in ("ours", name))
-            self.bench.tell(
+            self.bench.times.append(
                 f"{match.id} at {size}: {ours:.4g} ms, {name} {theirs:.4g} ms, ratio {ratio:.3g} "
                 f"[{interval[0]:.3g}, {interval[1]:.3g}], {gate}"
             )
@@ -220,7 +214,7 @@ class Duel:
         gen, cap = rng(0), self.bench.rounds or (ROUNDS if self.bench.file else 3)
         rounds, pilot = 0, {name: [] for name in sides}
         while self.bench.file and rounds < cap and not (rounds and _all_decided(pilot, wanted)):
-            more = min(5, cap - rounds)
+            more = min(10, cap - rounds)
             for name, seconds in _rounds(sides, data, repeats, more, gen, device).items():
                 pilot[name] += seconds
             rounds += more
@@ -232,8 +226,8 @@ class Duel:
             row["growth"] = {"expected": growth, "fitted": fitted}
             if row["size"] == sizes[-1]:
                 row["verdict"] = "fail" if fitted > expected + 0.2 else row["verdict"] or "pass"
-        told = f"time grows by exponent {fitted:.2f}, {growth} is {expected:.2f} over these sizes"
-        self.bench.tell(f"{rows[0]['id']}: {told}")
+        told = f"{rows[0]['id']}: time grows by exponent {fitted:.2f}, {growth} is {expected:.2f} over these sizes"
+        self.bench.times.append(told)
 
     def _weigh(self, match: _Match, rows: list[dict]) -> None:
         """Peak memory in bytes of each side at the largest size, each in a fresh process that runs this test alone."""
@@ -242,34 +236,8 @@ class Duel:
         for row in (row for row in rows if row["size"] == match.sizes[-1]):
             for side in (("ours", None), (row["peer"], row["setting"])):
                 if side not in peaks:
-                    peaks[side] = _peak({"id": match.id, "side": side[0], "setting": side[1]}, test)
+                    peaks[side] = peak(test, match.id, *side)
             row["memory"] = {"ours": peaks["ours", None], "peer": peaks[row["peer"], row["setting"]]}
-
-
-def _probe(job: Mapping, match: _Match) -> None:
-    """In the fresh process: run one side once at the largest size, and write its peak over what was held before."""
-    if job["id"] != match.id:
-        return
-    run = {"ours": match.ours, **match.peers}[job["side"]]
-    run = run[job["setting"]] if job["setting"] else run
-    run(match.make(match.sizes[0]))  # imports and caches are no part of the peak
-    data = match.make(match.sizes[-1])
-    reset_peak(match.device)
-    before = memory_stats(match.device).current
-    run(data)
-    Path(job["file"]).write_text(str(max(memory_stats(match.device).peak - before, 0)))
-
-
-def _peak(job: Mapping, test: str) -> int:
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "peak")
-        plugins = ["-p", "no:cacheprovider", "-p", "offprints.testing.plugin"]
-        command = [sys.executable, "-m", "pytest", "-q", *plugins, "--slow", test]
-        environment = os.environ | {_PROBE: json.dumps({**job, "file": str(file)})}
-        child = subprocess.run(command, env=environment, capture_output=True, text=True)
-        if not file.exists():
-            raise RuntimeError(f"measuring the memory of {job['side']} failed:\n{child.stdout}{child.stderr}")
-        return int(file.read_text())
 
 
 def _seconds(run: Run, data: object, repeats: int, device: str) -> float:
@@ -305,9 +273,9 @@ def _ratio(seconds: Mapping[str, Sequence[float]], peer: str) -> tuple[float, tu
 
 
 def _all_decided(seconds: Mapping[str, Sequence[float]], wanted: Mapping[str, float | None]) -> bool:
-    """Whether every interval is within 5 % of its ratio, or clear of its target."""
+    """Whether every interval is within 5 % of its ratio, or clear of its target, where it has one."""
     found = [(*_ratio(seconds, name), target) for name, target in wanted.items()]
-    return all(high - low <= 0.05 * ratio or not low < (target or -1) <= high for ratio, (low, high), target in found)
+    return all(high - low <= 0.05 * ratio or not low < (target or low) <= high for ratio, (low, high), target in found)
 
 
 def _verdict(interval: tuple[float, float], target: float | None) -> str | None:

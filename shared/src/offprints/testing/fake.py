@@ -26,17 +26,19 @@ def on_fake_cuda(act: Callable[[Move, str], object]) -> None:
         RuntimeError: of torch, where CPU and CUDA tensors meet.
         AssertionError: if a tensor of the result is not on the device.
     """
-    for device in ("cuda", "meta"):
-        with _cuda_guard(), FakeTensorMode(allow_non_fake_inputs=True):
-            try:
-                result = act(lambda value, device=device: _moved(value, device), device)
-            except RuntimeError as error:
-                if device == "cuda" and "two" not in str(error) and not torch.cuda.is_available():
-                    continue  # no mix-up of two devices
-                raise
-            stray = [x for x in leaves(result) if is_tensor(x) and x.device.type != device]
-            assert not stray, f"inputs on {device}, but a result on {stray[0].device}"
-            return
+    try:
+        _on("cuda", act)
+    except RuntimeError as error:
+        if torch.cuda.is_available() or "two" in str(error):  # "found two different devices"
+            raise
+        _on("meta", act)
+
+
+def _on(device: str, act: Callable[[Move, str], object]) -> None:
+    with _cuda_guard(), FakeTensorMode(allow_non_fake_inputs=True):
+        result = act(lambda value: _moved(value, device), device)
+    stray = [x.device for x in leaves(result) if is_tensor(x) and x.device.type != device]
+    assert not stray, f"inputs on {device}, but a result on {stray[0]}"
 
 
 def _moved(value: object, device: str) -> object:
@@ -44,10 +46,10 @@ def _moved(value: object, device: str) -> object:
         with unset_fake_temporarily():  # a fake copy of a real buffer cannot be made
             value = copy.deepcopy(value)
         for module in value.modules():
-            for name, p in module._parameters.items():
-                if p is not None:
-                    module._parameters[name] = torch.nn.Parameter(_claim(p, device), p.requires_grad)
-            module._buffers.update({name: _claim(b, device) for name, b in module._buffers.items() if b is not None})
+            for name, p in module.named_parameters(recurse=False, remove_duplicate=False):
+                module._parameters[name] = torch.nn.Parameter(_claim(p, device), p.requires_grad)
+            for name, b in module.named_buffers(recurse=False, remove_duplicate=False):
+                module._buffers[name] = _claim(b, device)
         return value
     return mapped(lambda x: _claim(x, device) if is_tensor(x) else x, value)
 
