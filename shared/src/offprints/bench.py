@@ -109,11 +109,19 @@ class _Match:
             found = {"ours": float(measure(data, ours)), "peer": float(measure(data, theirs))}
             assert rule(*found.values()), f"ours has quality {found['ours']:.6g}, {peer} {found['peer']:.6g}"
             return found
-        assert _says(self.same, ours, theirs), f"ours and {peer} differ: {ours!r:.200} and {theirs!r:.200}"
+        assert self.equal(ours, theirs), f"ours and {peer} differ: {ours!r:.200} and {theirs!r:.200}"
         wrong = list(spoilt(ours))
-        if not wrong or any(_says(self.same, output, theirs) for output in wrong):
+        if not wrong or any(self.equal(output, theirs) for output in wrong):
             raise ValueError(f"same must refuse an output that is 5 % off in one entry; against {peer} it accepts one.")
         return None
+
+    def equal(self, ours: object, theirs: object) -> bool:
+        """What `same` says: None is a test by assertions that passed."""
+        try:
+            answer = self.same(ours, theirs) if self.same else None
+            return answer is None or bool(answer)
+        except AssertionError:
+            return False
 
     def wanted(self, peer: str, size: int) -> float | None:
         """The target against a peer at a size."""
@@ -182,9 +190,10 @@ class Duel:
 
     def _at(self, match: _Match, size: int) -> tuple[list[dict], float]:
         """The rows of one size, and the typical seconds of ours."""
-        data, choices = match.make(size), {name: x for name, x in match.peers.items() if isinstance(x, Mapping)}
-        settings = {name: _fastest(choice, data, match.device) for name, choice in choices.items()}
-        sides = {"ours": match.ours, **match.peers} | {name: choices[name][best] for name, best in settings.items()}
+        data, sides, settings = match.make(size), {"ours": match.ours}, {}
+        for name, peer in match.peers.items():
+            settings[name] = _fastest(peer, data, match.device) if isinstance(peer, Mapping) else None
+            sides[name] = peer[settings[name]] if isinstance(peer, Mapping) else peer
         outputs = {name: run(data) for name, run in sides.items()}
         self.bench.dtypes |= {str(x.dtype).removeprefix("torch.") for x in leaves(outputs["ours"]) if is_float(x)}
         quality = {name: match.compare(data, outputs, name) for name in match.peers}
@@ -195,7 +204,7 @@ class Duel:
             row = {
                 "id": match.id, "peer": name, "size": size, "ratio": ratio, "interval": interval, "growth": None,
                 "target": wanted[name], "verdict": _verdict(interval, wanted[name]), "memory": None,
-                "quality": quality[name], "setting": settings.get(name),
+                "quality": quality[name], "setting": settings[name],
             }
             rows.append(row)
             gate = f"target {wanted[name]:g}: {row['verdict']}" if row["verdict"] else "no target"
@@ -302,11 +311,3 @@ def _exponent(sizes: Sequence[int], values: Sequence[float]) -> float:
     """Slope of log value on log size."""
     require_range("sizes", len(sizes), low=2, because="an exponent is fitted")
     return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
-
-
-def _says(same: Callable, ours: object, theirs: object) -> bool:
-    try:
-        answer = same(ours, theirs)  # None is a test by assertions that passed; numpy's False is no `False`
-        return answer is None or bool(answer)
-    except AssertionError:
-        return False

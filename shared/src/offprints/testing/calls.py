@@ -1,10 +1,11 @@
 """Checks of what is called with arrays (functions and modules), of either framework."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from offprints.testing.conformance import Conformance, when
+from offprints.testing.conformance import Conformance, needs, when
 from offprints.testing.values import (
     assert_close,
     assert_same,
@@ -36,12 +37,12 @@ def check_dtype(case: Conformance) -> None:
 def assert_dtype(case: Conformance, dtype: str) -> None:
     """Every floating-point output has the dtype that went in, and is finite."""
     thing, inputs = case.prepared(dtype)
-    for output in filter(is_float, leaves(case.call(thing, *inputs))):
+    for output in (x for x in leaves(case.call(thing, *inputs)) if is_float(x)):
         assert str(output.dtype).endswith(dtype), f"{dtype} in, {output.dtype} out"
         assert np.isfinite(plain(output)).all(), f"not finite in {dtype}"
 
 
-@when(lambda case: case.reference is not None)
+@needs("reference")
 def check_low_precision(case: Conformance) -> None:
     """In 32 and 16 bits the error is at most twice that of the literal equations in the same dtype."""
     low = ["float32"] + ["bfloat16"] * (case.framework == "torch" and "bfloat16" not in case.skip)
@@ -77,7 +78,7 @@ def check_empty_batch(case: Conformance) -> None:
     assert shapes == wanted, f"an empty batch gives {shapes}, not {wanted}"
 
 
-@when(lambda case: case.length_axis is not None)
+@needs("length_axis")
 def check_length_one(case: Conformance) -> None:
     """A sequence of length one works."""
     thing, inputs = case.prepared()
@@ -89,7 +90,7 @@ def check_length_one(case: Conformance) -> None:
     assert all(np.isfinite(plain(x)).all() for x in outputs), "length 1 gives NaN or inf"
 
 
-@when(lambda case: case.left_pad is not None)
+@needs("left_pad")
 def check_left_padding(case: Conformance) -> None:
     """Padding in front changes nothing behind it."""
     thing, inputs = case.prepared()
@@ -138,6 +139,6 @@ def _strided(x: object) -> object:
     if not is_array(x) or not x.ndim:
         return x
     wide = (*x.shape[:-1], 2 * x.shape[-1] + 1)
-    view = (x.new_zeros(wide) if is_tensor(x) else np.zeros(wide, x.dtype))[..., :-1:2]
+    view: Any = (x.new_zeros(wide) if is_tensor(x) else np.zeros(wide, x.dtype))[..., :-1:2]
     view[...] = x
     return view

@@ -1,12 +1,14 @@
 """The check of `torch.compile`, in a process of its own: import hooks that check types break tracing."""
 
 import functools
-import importlib.util
 import json
 import os
 import subprocess
 import sys
 import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
 
 import torch
 
@@ -35,10 +37,9 @@ def failures(path: str) -> dict[str, str]:
 
 def examine(path: str) -> dict[str, str]:
     """Load a test file and try every case of it that does not skip `compile`."""
-    spec = importlib.util.spec_from_file_location("conformance_cases", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    module = sys.modules["conformance_cases"] = ModuleType("conformance_cases")
+    module.__file__ = path
+    exec(compile(Path(path).read_text(encoding="utf-8"), path, "exec"), vars(module))
     found = {}
     for case in list(vars(module).values()):  # tracing adds names of its own
         if isinstance(case, type) and issubclass(case, Conformance) and hasattr(case, "test_compile"):
@@ -71,11 +72,12 @@ def _failure(case: type[Conformance]) -> str:
     return ""
 
 
-def _values_and_gradients(run: object, inputs: tuple, parameters: list) -> list:
+def _values_and_gradients(run: Callable, inputs: tuple, parameters: list) -> list:
     inputs = mapped(lambda x: x.detach().clone().requires_grad_() if is_float(x) else x, inputs)
     values = leaves(run(*inputs))
     follow = [x for x in values if getattr(x, "requires_grad", False)]
     wanted = [x for x in leaves(inputs) if is_float(x)] + [p for p in parameters if p.requires_grad]
-    total = sum((x.real**2).sum() for x in follow)
-    gradients = torch.autograd.grad(total, wanted, allow_unused=True, materialize_grads=True) if follow else ()
-    return [*values, *gradients]
+    if not follow:
+        return values
+    total = torch.stack([(x.real**2).sum() for x in follow]).sum()
+    return [*values, *torch.autograd.grad(total, wanted, allow_unused=True, materialize_grads=True)]

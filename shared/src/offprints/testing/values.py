@@ -6,41 +6,49 @@ import math
 import numbers
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 import numpy as np
 
+if TYPE_CHECKING:
+    import torch
 
-def is_tensor(value: object) -> bool:
+T = TypeVar("T")
+
+
+def is_tensor(value: object) -> "TypeGuard[torch.Tensor]":
     """Whether it is a torch tensor (without importing torch)."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def is_array(value: object) -> bool:
-    """Whether it is a numpy array or scalar, or a torch tensor."""
+def is_array(value: object) -> TypeGuard[np.ndarray]:
+    """Whether it is a numpy array or scalar, or a torch tensor (which has what is used of an array here)."""
     return isinstance(value, (np.ndarray, np.generic)) or is_tensor(value)
 
 
 def is_float(value: object) -> bool:
     """Whether it is an array of floating-point numbers."""
-    return is_array(value) and (value.dtype.is_floating_point if is_tensor(value) else value.dtype.kind == "f")
+    if is_tensor(value):
+        return value.dtype.is_floating_point
+    return is_array(value) and value.dtype.kind == "f"
 
 
-def mapped(fn: Callable[[object], object], value: object) -> object:
+def mapped(fn: Callable, value: T) -> T:
     """`value` with `fn` applied to every array and number inside tuples, lists, dicts and dataclasses."""
+    clone: Any = value
     if is_array(value) or isinstance(value, numbers.Number):
-        return fn(value)
-    if isinstance(value, Mapping):
-        return {key: mapped(fn, item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
+        clone = fn(value)
+    elif isinstance(value, Mapping):
+        clone = {key: mapped(fn, item) for key, item in value.items()}
+    elif isinstance(value, (list, tuple)):
         items = [mapped(fn, item) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        clone = type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         clone = copy.copy(value)
         for field in dataclasses.fields(value):
             object.__setattr__(clone, field.name, mapped(fn, getattr(value, field.name)))
-        return clone
-    return value
+    return clone
 
 
 def leaves(value: object) -> list:
@@ -50,15 +58,15 @@ def leaves(value: object) -> list:
     return found
 
 
-def copied(value: object) -> object:
+def copied(value: T) -> T:
     """A copy that shares no array with the original."""
     return mapped(lambda x: x.detach().clone() if is_tensor(x) else np.copy(x) if is_array(x) else x, value)
 
 
-def cast(value: object, dtype: str) -> object:
+def cast(value: T, dtype: str) -> T:
     """The floating-point arrays inside, in another dtype (`"float64"`, `"bfloat16"`, ...)."""
 
-    def convert(x: object) -> object:
+    def convert(x: Any) -> object:
         if not is_float(x):
             return x
         return x.to(getattr(sys.modules["torch"], dtype)) if is_tensor(x) else x.astype(dtype)
@@ -69,8 +77,8 @@ def cast(value: object, dtype: str) -> object:
 def plain(value: object) -> np.ndarray:
     """An array as numpy; bfloat16 and the like become float64."""
     if is_tensor(value):
-        value = value.detach().cpu().resolve_conj()
-        value = (value.double() if value.dtype.is_floating_point else value).numpy()
+        here = value.detach().cpu().resolve_conj()
+        return (here.double() if here.dtype.is_floating_point else here).numpy()
     return np.asarray(value)
 
 
@@ -121,9 +129,9 @@ def _gap(a: np.ndarray, b: np.ndarray) -> float:
     return float("inf") if np.isnan(gap) else float(gap)
 
 
-def _bumped(x: object) -> object:
+def _bumped(x: Any) -> object:
     """A copy whose largest entry is 5 % off (one off, where it is no float, or nothing)."""
-    wrong = x.detach().clone().contiguous() if is_tensor(x) else np.array(x)
+    wrong: Any = x.detach().clone().contiguous() if is_tensor(x) else np.array(x)
     flat, kind = wrong.reshape(-1), str(wrong.dtype)
     if "float" in kind or "complex" in kind:
         at = int(abs(flat).argmax())
