@@ -1,11 +1,10 @@
 """Duels: the closed-form NTK, the forward pass by gathers, and the empirical NTK in blocks."""
 
+import grokking_theory as gt
 import torch
+from offprints.seeding import rng
 from torch.func import functional_call, grad, jacrev, vmap
 from torch.nn import functional as F
-
-import grokking_theory as gt
-from offprints.seeding import rng
 
 
 def close(ours, theirs):

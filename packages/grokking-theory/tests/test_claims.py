@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from grokking_theory.claims import METHOD
 from grokking_theory.claims_training import _crossing
-from offprints.claims import Runs
+from offprints.claims import Runs, Scale
 from offprints.testing import run_smoke
 
 
@@ -37,6 +37,23 @@ def test_figures_are_drawn(figure, outputs, tmp_path):
     drawn = declared.draw(runs)
     drawn.savefig(tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 10_000
+
+
+TINY = {
+    "grokking": {"p": 11, "width": 44, "steps": 2, "every": 1},
+    "transformer": {"p": 11, "dim": 16, "steps": 2, "every": 1, "points": 8},
+    "rich-regime": {"ps": (5, 7, 11), "steps": 2},
+    "sample-complexity": {"ps": (11, 17, 23), "cells": 2, "steps": 2},
+    "regression-sample-size": {"p": 5, "steps": 2},
+}
+
+
+@pytest.mark.parametrize("claim", [claim for claim in METHOD.claims.values() if claim.full], ids=lambda claim: claim.id)
+def test_the_full_scale_recipe_takes_a_step(claim):
+    sizes = claim.full.sizes | TINY[claim.id]
+    assert claim.full.needs
+    metrics, _ = claim.measure(0, Scale(seeds=1, **sizes), "cpu")
+    assert all(np.isfinite(value) for value in metrics.values())
 
 
 def test_crossing_is_linear_in_log_n():

@@ -1,7 +1,6 @@
 from pathlib import Path
 
 import pytest
-
 from offprints.testing import readme_blocks
 
 README = Path(__file__).parents[1] / "README.md"

@@ -39,10 +39,11 @@ def test_a_users_table_from_file_to_report(tmp_path):
     report = gt.grokking_report(history)
     assert report.fit_step is not None
     assert report.ntk_distance_at_fit > 0
+    regression = gt.ModularAddition(8, "regression", 100, op=op)
     kernel = gt.KernelRegressor("onehot_rbf").fit(
         *(part.numpy() for part in gt.ModularAddition(8, "regression", 100, op=op).train)
     )
-    inputs, targets = gt.ModularAddition(8, "regression", 1, op=op).population()
+    inputs, targets = regression.population()
     loss = float(((kernel.predict(inputs.numpy()) - targets.numpy()) ** 2).mean())
     assert loss >= gt.operation_lower_bound(op, 100) > 0
 
@@ -69,8 +70,8 @@ def test_a_group_of_ones_own():
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of a process can be reset on Linux only")
 def test_memory_is_chunk_times_parameters():
     """Peak memory grows with chunk · P, not with n · P."""
-    model = torch.nn.Sequential(torch.nn.Linear(64, 4096), torch.nn.ReLU(), torch.nn.Linear(4096, 64))
-    weights = 4 * sum(parameter.numel() for parameter in model.parameters())  # 2.1 MB of float32
+    model = torch.nn.Sequential(torch.nn.Linear(64, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 64))
+    weights = 4 * sum(parameter.numel() for parameter in model.parameters())  # 1.1 MB of float32
     x = torch.randn(192, 64, generator=rng(0, "cpu"))
     gt.empirical_ntk(model, x[:4], chunk=4)
 
