@@ -14,7 +14,7 @@ from inexact_oracle.noise import Quantized, Sign
 def test_logistic_regression_in_half_precision():
     """The loss of a real data set, computed in float16; SLSQP reaches the float64 optimum to within the certificate."""
     exact = breast_cancer()
-    x16, y16 = exact.x.astype(np.float16), exact.y.astype(np.float16)
+    x16, y16 = exact.rows.astype(np.float16), exact.labels.astype(np.float16)
 
     def half(w):
         margin = (y16 * (x16 @ w.astype(np.float16))).astype(np.float16)

@@ -93,21 +93,21 @@ def quadratic(dim: int, condition: float, seed: int, reach: float = 0.5) -> Quad
 
 
 class Logistic(NamedTuple):
-    """f(w) = mean log(1 + exp(-y <x, w>)), rows x (n, d) and labels y = +-1 (n,)."""
+    """f(x) = mean log(1 + exp(-label <row, x>)), with rows (n, d) and labels +-1 (n,)."""
 
-    x: NDArray[np.float64]
-    y: NDArray[np.float64]
+    rows: NDArray[np.float64]
+    labels: NDArray[np.float64]
 
-    def __call__(self, w: Vector) -> tuple[float, Vector]:
-        """Value and gradient at w (d,)."""
-        margin = self.y * (self.x @ w)
-        weight = -self.y / (1.0 + np.exp(np.clip(margin, -500.0, 500.0)))
-        return float(np.logaddexp(0.0, -margin).mean()), self.x.T @ weight / len(self.y)
+    def __call__(self, x: Vector) -> tuple[float, Vector]:
+        """Value and gradient at x (d,)."""
+        margin = self.labels * (self.rows @ x)
+        weight = -self.labels / (1.0 + np.exp(np.clip(margin, -500.0, 500.0)))
+        return float(np.logaddexp(0.0, -margin).mean()), self.rows.T @ weight / len(self.labels)
 
     @property
     def smoothness(self) -> float:
-        """L: the largest eigenvalue of X'X / (4n)."""
-        return float(np.linalg.norm(self.x, 2) ** 2 / (4.0 * len(self.y)))
+        """L: the largest eigenvalue of rows' rows / (4n)."""
+        return float(np.linalg.norm(self.rows, 2) ** 2 / (4.0 * len(self.labels)))
 
 
 def breast_cancer() -> Logistic:
@@ -117,7 +117,7 @@ def breast_cancer() -> Logistic:
     x, labels = (np.asarray(part) for part in load_breast_cancer(return_X_y=True))
     x = (x - x.mean(axis=0)) / x.std(axis=0)
     problem = Logistic(x, 2.0 * labels - 1.0)
-    return Logistic(x / np.sqrt(problem.smoothness), problem.y)
+    return Logistic(x / np.sqrt(problem.smoothness), problem.labels)
 
 
 class UnitCommitment(NamedTuple):

@@ -317,7 +317,13 @@ def separation(seed: int, dim: int, rows: int, steps: int) -> Metrics:
     # What the cuts lose, and what the method has left over the set that they leave (it holds a ball of radius `room`).
     room = inner - 2.0 * wrapper.slope_error
     left = 2.0 / room * float(np.exp(-steps / (2.0 * dim * (dim + 1.0))))
+    inside = ball_points(4000, dim, gen)
+    depth = np.minimum((body.b - inside @ body.a.T).min(axis=1), 1.0 - np.linalg.norm(inside, axis=1))
+    normals, at = wrapper.cuts
+    cut_off = (inside @ normals.T > np.einsum("ij,ij->i", normals, at)).any(axis=1)
     return {
+        "depth": float(max(depth[cut_off].max(initial=0.0), 0.0)),
+        "depth_limit": 2.0 * wrapper.slope_error,
         "zero": 0.0,
         "excluded": max(wrapper.check_consistency(), 0.0),
         "rho": oracle.rho(1.0),

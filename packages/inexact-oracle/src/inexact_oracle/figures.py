@@ -42,7 +42,7 @@ def errors(runs: Mapping[str, Runs]) -> "Figure":
 
 
 def bounds(runs: Mapping[str, Runs]) -> "Figure":
-    """Upper and lower bound of Kelley's method; the region where the lower one is above the upper one is a lie."""
+    """Upper and lower bound of Kelley's method, run by run, the last ones marked."""
     from offprints import plot
 
     drawn, axes = plot.figure(1, 2, width=5.0)
@@ -52,13 +52,15 @@ def bounds(runs: Mapping[str, Runs]) -> "Figure":
             for curve in curves:
                 queries = np.arange(1, len(curve) + 1)
                 ax.plot(queries, curve, color=plot.COLOURS[colour], linewidth=0.8, linestyle=plot.DASHES[colour])
+                ax.plot(queries[-1:], curve[-1:], marker="^v"[colour], color=plot.COLOURS[colour], markersize=5)
             ax.plot([], [], color=plot.COLOURS[colour], linestyle=plot.DASHES[colour], label=f"{side} bound")
-        ax.set_ylim(-8, 8)
+        ax.set_ylim(-3, 3)
+        ax.set_xlim(1, 12)
         ax.axhline(0.0, color="0.4", linewidth=0.8)
         ax.set_title(f"Kelley, {kind} oracle")
         ax.set_xlabel("queries")
         ax.set_ylabel("(bound - min f) / η")
-        ax.legend()
+        ax.legend(loc="upper left")
     return drawn
 
 
