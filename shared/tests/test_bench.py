@@ -220,7 +220,8 @@ MEMORY = """
 """
 
 
-def test_memory_is_the_peak_of_a_fresh_process(pytester):
+def test_memory_is_the_peak_of_a_fresh_process(pytester, monkeypatch):
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makeconftest('pytest_plugins = ["offprints.testing.plugin"]')
     pytester.makepyprojecttoml('[project]\nname = "offprints"\n')
     pytester.makepyfile(MEMORY)
@@ -246,6 +247,7 @@ def test_the_probe_runs_one_side_of_one_duel(tmp_path, monkeypatch):
     assert len(ran) == 4
 
 
-def test_a_probe_that_fails_is_told(tmp_path):
+def test_a_probe_that_fails_is_told(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     with pytest.raises(RuntimeError, match="measuring the memory of ours failed"):
         peak(str(tmp_path / "nothing.py"), "race", "ours", None)

@@ -66,12 +66,13 @@ def _cuda_guard() -> Iterator[None]:
     would stop at its absence: the do-nothing guard of the meta device is lent to it.
     """
     getattr(torch._C, "_ensureCUDADeviceGuardSet", int)()
-    libraries = () if torch.version.cuda else (Path(torch.__file__).parent / "lib").glob("libc10.*")
+    libraries = (Path(torch.__file__).parent / "lib").glob("libc10.*")
     registries = [(ctypes.c_void_p * _DEVICES).in_dll(ctypes.CDLL(str(library)), _REGISTRY) for library in libraries]
-    for guards in registries:
+    lacking = [guards for guards in registries if not guards[_CUDA]]
+    for guards in lacking:
         guards[_CUDA] = guards[_META]
     try:
         yield
     finally:
-        for guards in registries:
+        for guards in lacking:
             guards[_CUDA] = None
