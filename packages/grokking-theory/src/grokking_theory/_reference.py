@@ -10,7 +10,7 @@ import numpy as np
 
 
 def output(W: np.ndarray, V: np.ndarray, a: int, b: int, c: int) -> float:
-    """g(theta; (a, b, c)) = sum_k V_ck (Q_ka + R_kb)^2 (section 2.1)."""
+    """g(theta; (a, b, c)) = sum_k V_ck (Q_ka + R_kb)^2 (section 2)."""
     h, p = W.shape[0], V.shape[0]
     return float(sum(V[c, k] * (W[k, a] + W[k, p + b]) ** 2 for k in range(h)))
 

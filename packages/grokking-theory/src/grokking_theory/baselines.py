@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class ConstantPredictor(nn.Module):
-    """Gives one value for every output: 0 has population loss p, 1 (the best) has p - 1 (section 3).
+    """Gives one value for every output: 0 has population loss p, 1 (the best) has p - 1 (theorem 3.4).
 
     It has no trainable weights, so it has no NTK and cannot be fitted. The interface is that of `QuadraticNetwork`.
 

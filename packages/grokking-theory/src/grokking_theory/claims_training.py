@@ -79,6 +79,8 @@ def _first(history: History, name: str, threshold: float) -> float:
         recipe=NORMALISED,
     ),
     tolerance=0.05,
+    note="Open in one gate: with α = 4 only 3 of 8 seeds reach 97 % test accuracy within 2600 steps (best 95 to 99 %, "
+    "all still rising); those with α = 1 and 0.2 all do.",
 )
 def grokking(seed: int, scale: Scale, device: str) -> dict[str, float | list[float]]:
     """Three factors on the initial weights, one split: steps to fit and to 97 % on held-out pairs, kernel drift."""
@@ -122,6 +124,8 @@ def grokking(seed: int, scale: Scale, device: str) -> dict[str, float | list[flo
         seeds=1, needs=FULL_GPU, p=97, dim=128, heads=4, steps=100_000, every=1000, points=256, recipe=TRANSFORMER
     ),
     tolerance=0.1,
+    note="In the first run, at learning rate 1e-3, none of 8 seeds grokked within the 3000 steps; 3e-3 was then chosen "
+    "on another seed. The gates are those of the first run.",
 )  # fmt: skip
 def transformer(seed: int, scale: Scale, device: str) -> dict[str, float | list[float]]:
     """Fit at 99 % training, grok at 95 % lasting test accuracy; where it never groks, the end of training counts."""
@@ -165,6 +169,8 @@ def transformer(seed: int, scale: Scale, device: str) -> dict[str, float | list[
     cpu=Scale(seeds=8, ps=(7, 11, 13), share=0.6, steps=4000, recipe=FAST_ADAMW),
     full=Scale(seeds=1, needs=FULL_GPU, ps=(31, 47, 71), share=None, steps=200_000, recipe=DESCENT),
     tolerance=0.05,
+    note="At p = 11 the 60 % of triples lie at the threshold: half of the seeds memorise first and generalise only "
+    "in part within 4000 steps (the worst one reaches 96 % accuracy after 12000). See rich-regime-13.",
 )
 def rich_regime(seed: int, scale: Scale, device: str) -> dict[str, float | list[float]]:
     """Three moduli; at the middle one the kernels see the same split."""
@@ -274,8 +280,8 @@ def _crossing(n: np.ndarray, accuracy: np.ndarray, level: float, otherwise: floa
     cpu=Scale(seeds=5, p=13, steps=6000, decays=(0.1, 0.5, 1.0, 2.0), recipe=FAST_ADAMW),
     full=Scale(seeds=1, needs=FULL_GPU, p=47, steps=200_000, decays=(0.0,), recipe=DESCENT),
     tolerance=0.1,
-    note="Known not to hold at this p: with n = 641 of 2197 triples AdamW memorises, whatever its decay. The "
-    "paper's runs start at p = 47, where 2 p^{2.25} leaves far more samples a weight.",
+    note="Known not to hold at this p: with n = 641 of 2197 triples AdamW memorises, whatever its decay; between 879 "
+    "and 1098 triples it begins to generalise. The theorem's rate is asymptotic; the paper's runs start at p = 47.",
 )
 def regression_sample_size(seed: int, scale: Scale, device: str) -> dict[str, float]:
     """The paper's n for regression at a small p: share of pairs whose largest output is right."""

@@ -1,4 +1,4 @@
-"""The network of the paper: one hidden layer, quadratic activation, no biases (section 2.1)."""
+"""The network of the paper: one hidden layer, quadratic activation, no biases (section 2)."""
 
 from pathlib import Path
 from typing import Literal

@@ -110,7 +110,7 @@ def _solve(kernel: NDArray[np.float64], y: NDArray[np.float64], ridge: float, rc
 
 
 class Linearization:
-    """The network linearised at its present weights, trained to time t by gradient flow on ½ Σ ‖f - y‖² (section 3).
+    """The network linearised at its present weights, trained to time t by gradient flow on ½ Σ ‖f - y‖² (theorem 3.1).
 
         f_t(x) = f_0(x) + K(x, X) K⁻¹ (I - e^{-K t}) (y - f_0(X)),    f_∞(x) = f_0(x) + K(x, X) K⁺ (y - f_0(X))
 

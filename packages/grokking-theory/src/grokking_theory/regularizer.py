@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class LinfRegularizer:
-    """λ ‖θ‖_∞ = λ · max over all entries of all parameters of |θ_i| (equation 3.4), a term to add to any loss.
+    """λ ‖θ‖_∞ = λ · max over all entries of all parameters of |θ_i| (section 3, appendix A), a term to add to any loss.
 
         penalty = LinfRegularizer(model.parameters(), strength=1e-4)
         loss = criterion(model(x), y) + penalty()

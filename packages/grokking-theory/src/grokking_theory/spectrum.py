@@ -30,7 +30,7 @@ class FourierSpectrum:
 
 
 def fourier_spectrum(network: QuadraticNetwork, top: int = 1) -> FourierSpectrum:
-    """Measure the circuit of section 3.2 in a trained network.
+    """Measure the circuit of proposition 3.8 in a trained network.
 
     The table F[a, b, c] is averaged over the p² triples with the same a + b - c ≡ d; a discrete Fourier transform of
     that profile in d gives the coefficients.

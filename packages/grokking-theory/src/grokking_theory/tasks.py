@@ -106,7 +106,7 @@ class Task(Protocol):
 
 
 class ModularAddition:
-    """Addition modulo p as a learning problem (section 2.1), or any binary operation given by its table.
+    """Addition modulo p as a learning problem (section 2), or any binary operation given by its table.
 
     - classification: x = (a_1, ..., a_{m-1}), label (a_1 + ... + a_{m-1}) mod p; N = p^{m-1} points.
     - regression: x = (a_1, ..., a_m), target p · 1[a_1 + ... + a_{m-1} ≡ a_m (mod p)]; N = p^m points. The zero

@@ -41,7 +41,7 @@ def fit(
     loss_tol: float = 0.0,
     eps: float = 0.0,
 ) -> History:
-    """Minimise mean loss + λ ‖θ‖_∞ over the training set by full-batch steps (equation 3.4, appendix A).
+    """Minimise mean loss + λ ‖θ‖_∞ over the training set by full-batch steps (appendix A).
 
     The loss is cross-entropy for classification, the square loss of output c for regression.
 

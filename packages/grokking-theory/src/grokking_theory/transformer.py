@@ -1,4 +1,4 @@
-"""The one-layer transformer of section 5: it reads "a b =" and answers at "="."""
+"""The one-layer transformer of figure 5: it reads "a b =" and answers at "="."""
 
 import math
 
