@@ -47,7 +47,8 @@ def ratios(session: nox.Session, tree: Path, package: Package, scratch: Path) ->
     peers = [line for line in there.group("bench") + there.group("test") if name_of(line) != CORE]
     install(session, *members, *peers, more=["--reinstall-package", CORE, "--reinstall-package", there.dist])
     record = scratch / there.dist
-    shutil.copytree(there.folder / "benchmarks", record / "benchmarks")
+    shutil.copytree(there.folder, record, symlinks=True)
+    (record / "bench.json").unlink(missing_ok=True)
     session.run("offprints", "bench", there.dist, "--record", str(record), "--rounds", ROUNDS, success_codes=[0, 1])
     content = json.loads((record / "bench.json").read_text(encoding="utf-8"))
     return {
