@@ -56,17 +56,19 @@ def _two_rows(heights: Vector, steps: Vector, target: float, radius: float) -> t
         u, value = _one_row(heights[i], steps[i], target, radius)
         if heights[j] + u @ steps[j] >= value:
             return u, value
-    gram, need = steps @ steps.T, target - heights
-    if np.linalg.det(gram) > 1e-14 * gram[0, 0] * gram[1, 1]:
-        u = steps.T @ np.linalg.solve(gram, need)
-        if np.linalg.norm(u) <= radius:
+    first, second, mixed = steps[0] @ steps[0], steps[1] @ steps[1], steps[0] @ steps[1]
+    area = first * second - mixed**2
+    if area > 1e-14 * first * second:
+        need = target - heights
+        u = ((second * need[0] - mixed * need[1]) * steps[0] + (first * need[1] - mixed * need[0]) * steps[1]) / area
+        if u @ u <= radius**2:
             return u, target
     across = steps[0] - steps[1]
     u = across * ((heights[1] - heights[0]) / (across @ across))
     along = steps[1] - across * (steps[1] @ across / (across @ across))
     size = float(np.linalg.norm(along))
     # Opposite steps leave no direction that raises both rows: then the shortest equaliser is the answer.
-    if size > 1e-13 * np.sqrt(max(gram[0, 0], gram[1, 1])):
+    if size > 1e-13 * np.sqrt(max(first, second)):
         u = u + along * (np.sqrt(max(radius**2 - u @ u, 0.0)) / size)
     return u, float(min(target, heights[0] + u @ steps[0]))
 

@@ -103,24 +103,15 @@ class LipschitzOracle(ConsistentOracle):
     # ---- one query
 
     def _choose(self, point: Vector, raw_f: float, raw_g: Vector) -> Reply:
-        log, limit = self._log, self.lipschitz
-        correction = 0.0
-        if limit is not None:
-            norm = float(np.linalg.norm(raw_g))
-            if norm > limit:
-                correction = norm - limit
-                if correction > self.eta_g + 1e-9 * limit:
-                    reason = f"|g~| = {norm:.4g} exceeds lipschitz + eta_g"
-                    self._contradiction(len(log), correction, reason, needs=f"it needs eta_g >= {correction:.3g}")
+        log = self._log
+        grad = raw_g if self.lipschitz is None else self._within_lipschitz(raw_g)
         if len(log) == 0:
-            grad = raw_g * (limit / (limit + correction)) if limit is not None and correction else raw_g
             return Reply(raw_f, grad, NEW)
         at = point - log.origin
         below, top = self._model_at(at)
         if below >= raw_f:
             self._check_too_high(at, below, raw_f, top)
             return self._repeat(below, top)
-        grad = raw_g if not correction or limit is None else raw_g * (limit / (limit + correction))
         value, shift = self._highest(at, raw_f, grad)
         upper = value  # without room for u, V at u = 0 is the optimum
         # Rounding of <g, x> and of the values: a shortfall this small is none.
@@ -135,6 +126,17 @@ class LipschitzOracle(ConsistentOracle):
         missed = np.inf if accepted else self._value_error + max(upper - reply.value, 0.0)
         self._value_error = max(self._value_error, min(missed, raw_f - reply.value))
         return reply
+
+    def _within_lipschitz(self, raw_g: Vector) -> Vector:
+        """The projection of g~ onto {|s| <= M}; it is no further from g than g~ is."""
+        limit, norm = float(self.lipschitz or np.inf), float(np.linalg.norm(raw_g))
+        if norm <= limit:
+            return raw_g
+        excess = norm - limit
+        if excess > self.eta_g + 1e-9 * limit:
+            reason = f"|g~| = {norm:.4g} exceeds lipschitz + eta_g"
+            self._contradiction(len(self._log), excess, reason, needs=f"it needs eta_g >= {excess:.3g}")
+        return raw_g * (limit / norm)
 
     def _model_at(self, at: Vector) -> tuple[float, int]:
         """F and the row of the cut that attains it; -1 is the aggregate cut."""
@@ -174,8 +176,7 @@ class LipschitzOracle(ConsistentOracle):
         program = Program(
             heights[rows], steps[rows], raw_f, self.eta_g, None if self.lipschitz is None else (raw_g, self.lipschitz)
         )
-        where = {int(row): k for k, row in enumerate(rows)}
-        warm = tuple(where[row] for row in self._active if row in where)
+        warm = tuple(np.flatnonzero(np.isin(rows, self._active)).tolist()) if self._active else ()
         tolerance = tiny + 1e-10 * self.eta_g * float(lengths[rows].max(initial=0.0))
         found = lift(program, grad - raw_g, warm, tolerance, everything=self.solver == "clarabel")
         self.n_conic += found.conic_calls
