@@ -250,7 +250,7 @@ def release(session: nox.Session) -> None:
     """`-- <dist> <major|minor|patch|first>`: version, changelog, test, lowest, api, commit and tag. Pushes nothing."""
     if len(session.posargs) != 2 or session.posargs[0] not in PACKAGES:
         session.error(f"usage: nox -s release -- <dist> <{'|'.join(releasing.PARTS)}>; packages: {', '.join(PACKAGES)}")
-    install(session, *tools_of("release"))
+    install(session, *Wheels(session, []).lines(tools_of("release"), extras=["repro"]))
     releasing.make(session, PACKAGES[session.posargs[0]], session.posargs[1])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import nox
@@ -90,17 +91,21 @@ def make(session: nox.Session, package: Package, part: str) -> None:
         session.error(reason)
     version = next_version(package.version, part)
     folder, tag = str(package.folder.relative_to(ROOT)), tag_of(package.dist, version)
+    touched = [folder, *(["README.md"] if package.is_draft else [])]  # from now on the table of methods lists it
     try:
         set_version(package, version)
         news = ["--config", "pyproject.toml", "--dir", folder, "--name", package.dist, "--version", version, "--yes"]
         session.run("towncrier", "build", *news)
+        if package.is_draft:
+            session.run("python", "-m", "tools.readme")
         for check in ("test", "lowest", "api"):
-            session.run("python", "-m", "nox", "-s", f"{check}({package.dist})", env={"SINCE": "", "PYTHONS": ""})
+            command = [sys.executable, "-m", "nox", "-s", f"{check}({package.dist})"]
+            session.run(*command, env={"SINCE": "", "SHARD": "", "PYTHONS": ""}, external=True)
     except BaseException:
-        git("restore", "--staged", "--worktree", "--source=HEAD", "--", folder)  # the tree was clean: nothing is lost
+        git("restore", "--staged", "--worktree", "--source=HEAD", "--", *touched)  # the tree was clean: nothing is lost
         raise
-    git("add", "--", folder)
-    git("commit", "--quiet", "-m", f"Release {package.dist} {version}", "--", folder)
+    git("add", "--", *touched)
+    git("commit", "--quiet", "-m", f"Release {package.dist} {version}", "--", *touched)
     git("tag", "--annotate", tag, "-m", f"{package.dist} {version}")
     session.log(f"tagged {tag}; nothing is pushed: git push --follow-tags")
 
