@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from inexact_oracle import SmoothOracle
+from inexact_oracle import ConsistencyWarning, SmoothOracle
 from inexact_oracle import _reference as ref
 from inexact_oracle.algorithms import Box, L1Ball, Simplex, accelerated_gradient, frank_wolfe, scipy_minimize
 from inexact_oracle.data import quadratic
@@ -80,6 +80,33 @@ def test_7_correction_equals_cvxpy():
         assert value == pytest.approx(best, abs=1e-5)
         compared += 1
     assert compared >= 3
+
+
+@pytest.mark.parametrize(("eta_f", "eta_g"), [(0.01, 0.0), (0.0, 0.05)])
+def test_7_one_error_only(eta_f, eta_g):
+    """A zero error is a zero error of the oracle, not of the replies: past corrections may force V or s to move."""
+    f = quadratic(3, 20.0, 1)
+    oracle = SmoothOracle(Sign(f, eta_f, eta_g, 5), 3, eta_f, eta_g, 1.0, diameter=2.0)
+    drive(oracle, 0.5 * in_ball(0, 30, 3))
+    seen = oracle.replies
+    assert oracle.n_solves > 5
+    assert oracle.n_failures == oracle.n_inconsistent == 0
+    assert ref.smooth_violation(seen.x, seen.V, seen.s, 2.0) <= 1e-8
+    assert np.abs(seen.V - seen.raw_f).max() < 0.05
+    certificate = oracle.certificate(seen.x[-1])
+    assert certificate.bound >= f(seen.x[-1])[0]
+
+
+def test_7_wrongly_declared_exact():
+    """Both errors declared zero, data noisy: warned, consistent all the same, and nothing certified."""
+    f = quadratic(3, 20.0, 1)
+    oracle = SmoothOracle(Sign(f, 0.01, 0.01, 5), 3, 0.0, 0.0, 1.0, diameter=2.0)
+    with pytest.warns(ConsistencyWarning, match="no convex function with smoothness 1"):
+        drive(oracle, 0.5 * in_ball(0, 30, 3))
+    seen = oracle.replies
+    assert ref.smooth_violation(seen.x, seen.V, seen.s, 2.0) <= 1e-8
+    assert np.abs(seen.V - seen.raw_f).max() < 0.1
+    assert not oracle.certificate(seen.x[-1]).valid
 
 
 @quick
