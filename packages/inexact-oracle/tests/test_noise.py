@@ -92,6 +92,7 @@ def test_quantised_oracle():
     value, grad, _ = errors(noisy, f, points())
     assert 0.9 * noisy.eta_f < np.abs(value).max() <= noisy.eta_f + 1e-12
     assert 0.4 * noisy.eta_g < grad.max() <= noisy.eta_g + 1e-12
+    assert abs(Quantized(f, 4, 1, 8.0, 4.0)(np.ones(4))[0]) == 8.0  # one bit: the ends of the range
     levels = {round(noisy(x)[0] / (16.0 / 63) + 31.5, 6) % 1 for x in points()}
     assert levels == {0.0}
 
