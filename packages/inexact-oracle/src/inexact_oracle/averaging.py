@@ -1,4 +1,7 @@
-"""Zero-mean errors: how far k repeated answers shrink the bound, at a stated confidence for the whole run."""
+"""Zero-mean errors: how far k repeated answers shrink the bound, at a stated confidence for the whole run.
+
+Beyond the paper, whose errors may be adversarial (Section 1).
+"""
 
 import math
 

@@ -1,4 +1,7 @@
-"""How large the errors of an oracle must be: lower bounds from repeated answers and from contradictions."""
+"""How large the errors of an oracle must be: lower bounds from repeated answers and from contradictions.
+
+Beyond the paper, which takes the errors as known (Section 1).
+"""
 
 from typing import NamedTuple
 

@@ -1,4 +1,7 @@
-"""The wrapper for Lipschitz functions: replies are exact data of a growing piecewise-linear function."""
+"""The wrapper for Lipschitz functions: replies are exact data of a growing piecewise-linear function.
+
+Section 1 of the paper: an online instance whose exact first-order data equals the adjusted inexact answers.
+"""
 
 import math
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""What all wrappers share: the protocol, one locked query per distinct point, averaging, saving."""
+"""What all wrappers share: the inexact oracle (Section 1 of the paper), one locked query per point, averaging, saving."""
 
 import math
 import os

@@ -1,4 +1,4 @@
-"""Recorded answers as an oracle: a table of (x, f, g) rows in a CSV file."""
+"""Recorded answers as an inexact oracle (Section 1 of the paper): a table of (x, f, g) rows in a CSV file."""
 
 import csv
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The wrapper for sets that are given by an inexact separation oracle."""
+"""The wrapper for sets that are given by an inexact separation oracle (Section 1 of the paper)."""
 
 import threading
 import warnings

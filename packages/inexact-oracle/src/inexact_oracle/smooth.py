@@ -1,4 +1,4 @@
-"""The wrapper for smooth functions: replies are exact data of an L'-smooth convex function."""
+"""The wrapper for smooth functions (Section 1 of the paper): replies are exact data of an L'-smooth convex function."""
 
 from collections.abc import Callable
 from typing import Literal
