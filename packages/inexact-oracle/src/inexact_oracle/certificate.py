@@ -1,4 +1,4 @@
-"""What a run proves about the user's own function: the transfer theorem (Section 1 of the paper), read off the replies."""
+"""What a run proves about the user's own function: the transfer theorem (Section 1 of the paper), from the replies."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""What all wrappers share: the inexact oracle (Section 1 of the paper), one locked query per point, averaging, saving."""
+"""What all wrappers share: the inexact oracle (Section 1 of the paper), one locked query per point, saved state."""
 
 import math
 import os
