@@ -52,9 +52,12 @@ METHODS = [name for name in CHOSEN if not PACKAGES[name].is_core]
 
 
 def named(session: nox.Session) -> tuple[list[str], list[str]]:
-    """The packages that the arguments after `--` begin with (all methods if none), and the other arguments."""
-    names = [word for word in session.posargs if word in PACKAGES]
-    return names or METHODS, [word for word in session.posargs if word not in PACKAGES]
+    """The packages that the arguments after `--` begin with (all methods if none), and the options behind them."""
+    first = next((place for place, word in enumerate(session.posargs) if word.startswith("-")), len(session.posargs))
+    names, options = session.posargs[:first], session.posargs[first:]
+    if unknown := [name for name in names if name not in METHODS]:
+        session.error(f"no method named {', '.join(unknown)} here; there are {', '.join(METHODS)}")
+    return names or METHODS, options
 
 
 # --- every day ---

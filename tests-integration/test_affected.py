@@ -107,6 +107,13 @@ def test_shards_divide_what_is_affected(history, monkeypatch):
     assert parts == [["offprints", "two-method"], ["one-method"]]
 
 
+@pytest.mark.parametrize("shard", ["0/2", "3/2", "one", "1"])
+def test_a_shard_that_is_none_is_one_clear_line(history, monkeypatch, shard):
+    monkeypatch.setenv("SHARD", shard)
+    with pytest.raises(SystemExit, match="SHARD must be"):
+        workspace.selected(history.root)
+
+
 def test_packages_know_whether_they_need_torch(history):
     packages = workspace.discover(history.root)
     assert {dist: package.needs_torch for dist, package in packages.items()} == {
@@ -125,3 +132,9 @@ def test_the_session_runs_only_the_affected_package(clone):
     assert "test(offprints)" in everything
     assert "test(offprints)" not in listed
     assert all(f"test({name}" not in listed for name in methods[1:])
+
+
+def test_a_package_that_is_not_there_is_one_clear_line(clone):
+    done = clone.nox("-s", "reproduce", "--", "no-such-method", check=False)
+    assert done.returncode != 0
+    assert "no method named no-such-method here" in done.stdout + done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import tomllib
@@ -134,8 +135,10 @@ def selected(root: Path = ROOT) -> list[str]:
     since = os.environ.get("SINCE")
     names = affected(since, root) if since else list(discover(root))
     if shard := os.environ.get("SHARD"):
-        index, count = (int(part) for part in shard.split("/"))
-        names = names[index - 1 :: count]
+        found = re.fullmatch(r"(\d+)/(\d+)", shard)
+        if not found or not 1 <= int(found[1]) <= int(found[2]):
+            raise SystemExit(f"SHARD must be i/n with 1 <= i <= n, such as 1/4, got {shard!r}.")
+        names = names[int(found[1]) - 1 :: int(found[2])]
     return names
 
 
