@@ -5,6 +5,7 @@ Nothing is listed by hand: a new folder under packages/ is a new page, a row of 
 
 from __future__ import annotations
 
+import ast
 import html
 import re
 import sys
@@ -18,10 +19,13 @@ from mkdocs.structure.pages import Page
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from tools.docstrings import public_names
+from tools.imports import claims_side
 from tools.tables import all_benchmarks, all_claims, methods, methods_table
 from tools.workspace import Package, discover
 
 LINK = re.compile(r"(!?\[[^\]]*\]\()(?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
+COMMANDS = {"cli", "commands"}  # documented by their own --help
 INLINE = re.compile(r'<(span|div) class="arithmatex">(.*?)</\1>', re.DOTALL)
 
 
@@ -41,18 +45,30 @@ def readme_page(package: Package, attach: set[str]) -> str:
 
 
 def api_page(package: Package) -> str:
-    """The public names of a method; the public modules of the core."""
-    if not package.is_core:
-        return f"# {package.dist}: API\n\n::: {package.module}\n"
-    names = sorted(path.relative_to(package.source) for path in package.source.glob("[a-z]*"))
-    modules = [
-        path.with_suffix("").name
-        for path in names
-        if path.suffix == ".py" or (package.source / path / "__init__.py").exists()
-    ]
-    inner = [name for name in modules if name not in {"cli", "commands"}]
-    parts = [f"## offprints.{name}\n\n::: offprints.{name}\n    options: {{heading_level: 3}}\n" for name in inner]
-    return "# offprints: API\n\n" + "\n".join(parts)
+    """The names that a package exports, then what else its public modules offer."""
+    exported = set(public_names(package))
+    parts = [f"# {package.dist}: API\n\n::: {package.module}\n"] if exported and not package.is_core else []
+    parts = parts or [f"# {package.dist}: API\n"]
+    for path in sorted(package.source.glob("[a-z]*")):
+        file = path / "__init__.py" if path.is_dir() else path
+        if file.suffix != ".py" or not file.exists() or file in claims_side(package) or path.stem in COMMANDS:
+            continue
+        offered = [name for name in offers(file) if name not in exported or package.is_core]
+        if offered:
+            members = "".join(f"\n        - {name}" for name in offered)
+            options = f"    options:\n      heading_level: 3\n      members:{members}\n"
+            parts.append(f"## {package.module}.{path.stem}\n\n::: {package.module}.{path.stem}\n{options}")
+    return "\n".join(parts)
+
+
+def offers(file: Path) -> list[str]:
+    """The public names of a module: its `__all__`, or the functions and classes that it defines."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return list(ast.literal_eval(node.value))
+    defined = (node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef))
+    return [node.name for node in defined if not node.name.startswith("_")]
 
 
 @event_priority(100)  # before mkdocstrings reads its settings
