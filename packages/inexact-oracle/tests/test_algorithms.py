@@ -274,3 +274,11 @@ def test_real_convex_losses_agree_across_algorithms():
     a = gen.standard_normal((40, 3))
     absolute = LeastAbsolute(a, a @ [0.5, -0.2, 0.1])
     assert kelley(absolute, (-1, 1), 200, dim=3).x == pytest.approx([0.5, -0.2, 0.1], abs=1e-4)
+
+
+def test_boxes_are_entered_at_their_centre():
+    bounds = (np.array([0.0, 1.0]), np.array([3.0, 5.0]))
+    for method in (kelley, level_bundle, center_of_gravity):
+        assert method(first, bounds, 1).x == pytest.approx([1.5, 3.0])
+    assert outer_approximation(first, [1, 0], bounds, 1).x == pytest.approx([1.0, 3.0])
+    assert Box(*bounds).start() == pytest.approx([1.5, 3.0])
