@@ -21,19 +21,19 @@ def grokking(runs: Mapping[str, Runs]) -> Figure:
     found = runs["grokking"]
     alphas = [name.removeprefix("fit_step_") for name in found.metrics if name.startswith("fit_step_")]
     panels = [(f"α = {a}", found, f"_{a}") for a in sorted(alphas, key=float, reverse=True)]
-    panels.append(("transformer, α = 1", runs["transformer"], ""))
+    panels.append(("transformer", runs["transformer"], ""))
     drawn, axes = plot.figure(2, len(panels), width=3.0, height=2.4)
     for i, (title, source, suffix) in enumerate(panels):
         steps = source.series("steps")[0] + 1
         upper, lower = axes[i], axes[len(panels) + i]
         plot.bands(upper, steps, source.series(f"train_acc_curve{suffix}"), "train", colour=0, dash=1)
         plot.bands(upper, steps, source.series(f"test_acc_curve{suffix}"), "test", colour=1)
-        plot.bands(lower, steps, source.series(f"ntk_change_curve{suffix}"), "‖Θ_t − Θ_0‖", colour=2)
+        plot.bands(lower, steps, source.series(f"ntk_change_curve{suffix}"), "NTK", colour=2)
         upper.set(title=title, xscale="log", ylim=(-0.03, 1.03))
         lower.set(xscale="log", xlabel="step + 1")
     axes[0].set_ylabel("accuracy")
     axes[0].legend()
-    axes[len(panels)].set_ylabel("‖Θ_t − Θ_0‖_F")
+    axes[len(panels)].set_ylabel(r"$\|\Theta_t - \Theta_0\|_F$")
     return drawn
 
 
@@ -80,10 +80,12 @@ def scaling(runs: Mapping[str, Runs]) -> Figure:
         plot.bands(ax, x, values, "measured")
         plot.points(ax, np.tile(x, len(values)), values.ravel(), "")
         ax.set(xlabel="p")
-    for exponent, label, dash in ((5 / 3, "p^{5/3}", "--"), (2, "p²", ":")):
+    for exponent, label, dash in ((5 / 3, "$p^{5/3}$", "--"), (2, "$p^2$", ":")):
         guide = np.median(needed[:, 0]) * (np.array(ps) / ps[0]) ** exponent
         right.plot(ps, guide, dash, color="grey", label=label)
-    left.set(ylabel="‖θ‖_∞", ylim=(0, None))
+    left.set(ylabel=r"$\|\theta\|_\infty$", ylim=(0, None))
     right.set(xscale="log", yscale="log", ylabel="n for 50 % test accuracy")
+    right.set_xticks(ps, [str(p) for p in ps])
+    right.set_xticks([], minor=True)
     right.legend()
     return drawn
