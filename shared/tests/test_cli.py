@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from offprints import cli, commands
-from offprints.claims import Done, load_method, methods, record
+from offprints.claims import load_method, methods, record
+from offprints.claims.runner import Done
 from offprints.commands import measure
 from offprints.commands.screen import Screen
 

@@ -269,7 +269,7 @@ class MultiEdgeBreaks(Smooth):
 
 class EmptyBreaks(Smooth):
     def __call__(self, edges, nodes):
-        return super().__call__(edges, nodes) [: None if nodes else edges[0][0]]
+        return super().__call__(edges, nodes)[: None if nodes else edges[0][0]]
 
 
 class SingleBreaks(Smooth):

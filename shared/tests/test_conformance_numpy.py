@@ -317,4 +317,3 @@ def test_broken_solvers_fail_exactly_one(check):
 @pytest.mark.parametrize("case", [WrongStatus, OutsideOfBox, WrongPoint])
 def test_a_solver_that_is_never_right_fails_wherever_there_is_an_answer(case):
     assert failed(case).keys() == {"optimum", "already_optimal", "scale", "shift"}
-

@@ -463,4 +463,3 @@ def test_a_file_that_does_not_load_is_told(tmp_path):
     file = tmp_path / "broken.py"
     file.write_text("raise RuntimeError('no such thing')\n")
     assert "no such thing" in failures(str(file))[""]
-

@@ -22,10 +22,7 @@ def test_verdicts_are_told_apart() -> None:
     assert verdict(less("a", than="b"), a=mixed, b=2 * ONES) == "open"
     assert verdict(less("a", than="b"), a=ONES, b=ONES) == "open"
     assert verdict(less("a", than="b"), a=ONES[:4], b=2 * ONES[:4]) == "open"  # 1/16 > 0.05
-    assert Verdict.FAILS.worse_than(Verdict.NOT_RUN)
-    assert Verdict.NOT_RUN.worse_than(Verdict.OPEN)
-    assert Verdict.OPEN.worse_than(Verdict.HOLDS)
-    assert not Verdict.HOLDS.worse_than(Verdict.HOLDS)
+    assert sorted(Verdict, key=lambda verdict: verdict.rank) == ["holds", "open", "not run", "fails"]
 
 
 def test_margin_is_taken_off_the_gap() -> None:

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from offprints.claims import Done, Outcome, Runs, Verdict, executors, load_method, run, runner
+from offprints.claims import Runs, Verdict, load_method, runner
 from offprints.claims.executors import ExecutorError, Inline, opened
+from offprints.claims.runner import Done, Outcome, run
 
 Install = Callable[..., Path]
 
@@ -106,7 +107,8 @@ def test_a_broken_claim_leaves_the_others(
 SCRIPT = """
 import sys
 from pathlib import Path
-from offprints.claims import Outcome, load_method, run
+from offprints.claims import load_method
+from offprints.claims.runner import Outcome, run
 if __name__ == "__main__":
     method = load_method("toy-method")
     for event in run(method, out=Path(sys.argv[1]), executor=sys.argv[2], jobs=2):
@@ -221,7 +223,9 @@ def test_executors(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Inline().submit(lambda x: x + 1, 1).result() == 2
     with pytest.raises(ZeroDivisionError):
         Inline().submit(lambda: 1 / 0).result()
-    assert executors.Opened(Inline(), 1).window == 1
+    with opened("inline", 8) as (workers, window):
+        assert isinstance(workers, Inline)
+        assert window == 1
 
 
 def test_threads_are_left_alone_without_threadpoolctl(monkeypatch: pytest.MonkeyPatch) -> None:

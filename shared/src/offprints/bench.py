@@ -142,8 +142,17 @@ class Duel:
     path: Path
 
     def __call__(
-        self, *, sizes: Sequence[int], make: Callable[[int], object], ours: Run, peers: Peers, same: Same | None = None,
-        quality: Quality | None = None, target: Target | None = None, growth: str | None = None, device: str = "cpu",
+        self,
+        *,
+        sizes: Sequence[int],
+        make: Callable[[int], object],
+        ours: Run,
+        peers: Peers,
+        same: Same | None = None,
+        quality: Quality | None = None,
+        target: Target | None = None,
+        growth: str | None = None,
+        device: str = "cpu",
         id: str | None = None,
     ) -> None:
         """Race ours against every peer at every size, interleaved, in random order.
@@ -205,7 +214,7 @@ class Duel:
                 "id": match.id, "peer": name, "size": size, "ratio": ratio, "interval": interval, "growth": None,
                 "target": wanted[name], "verdict": _verdict(interval, wanted[name]), "memory": None,
                 "quality": quality[name], "setting": settings[name],
-            }
+            }  # fmt: skip
             rows.append(row)
             gate = f"target {wanted[name]:g}: {row['verdict']}" if row["verdict"] else "no target"
             ours, theirs = (1e3 * float(np.median(seconds[side])) for side in ("ours", name))
@@ -257,7 +266,11 @@ def _seconds(run: Run, data: object, repeats: int, device: str) -> float:
 
 
 def _rounds(
-    sides: Mapping[str, Run], data: object, repeats: Mapping[str, int], rounds: int, gen: np.random.Generator,
+    sides: Mapping[str, Run],
+    data: object,
+    repeats: Mapping[str, int],
+    rounds: int,
+    gen: np.random.Generator,
     device: str,
 ) -> dict[str, list[float]]:
     seconds: dict[str, list[float]] = {name: [] for name in sides}

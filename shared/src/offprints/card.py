@@ -5,6 +5,7 @@ import html
 import math
 import re
 from collections.abc import Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -36,7 +37,7 @@ def verdict(word: str | None) -> str:
 
 
 def measured(claim: Mapping[str, Any]) -> str:
-    """What was found: the paper's metrics as mean over seeds, else the expectations (the worst few), with statistics."""
+    """What was found: the paper's metrics as mean over seeds, else the expectations (the worst first)."""
     metrics = {name: float(np.mean(values)) for name, values in claim["metrics"].items()}
     shared = [f"{name} {number(metrics[name])}" for name in claim["paper"] if name in metrics]
     if shared:
@@ -116,30 +117,13 @@ def with_blocks(text: str, blocks: Mapping[str, str]) -> str:
     return text
 
 
-PAGE = Template("""<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>$title</title>
-<style>
-:root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }
-body { max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }
-table { border-collapse: collapse; width: 100%; }
-th, td { text-align: left; vertical-align: top; padding: .4rem .6rem; }
-tr { border-bottom: 1px solid color-mix(in srgb, currentColor 20%, transparent); }
-td:last-child { white-space: nowrap; font-weight: 600; }
-.holds, .pass { color: #009E73 } .fails, .fail { color: #D55E00 } .open, .not { color: #B8860B }
-figure { margin: 1.5rem 0 } img { max-width: 100%; background: white; border-radius: 4px }
-div.wide { overflow-x: auto } footer, .note { opacity: .75; font-size: .9em }
-</style>
-$body
-</html>
-""")
+PAGE = Template(resources.files("offprints").joinpath("report.html").read_text("utf-8"))
 
 
 def _html_table(table: Table) -> str:
-    head, rows = table
-    cells = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
+    cells = "".join(f"<th>{html.escape(cell)}</th>" for cell in table[0])
     lines = []
-    for row in rows:
+    for row in table[1]:
         kind = row[-1].split()[1]
         body = "".join(f"<td>{html.escape(cell)}</td>" for cell in row[:-1])
         lines.append(f'<tr>{body}<td class="{kind}">{html.escape(row[-1])}</td></tr>')

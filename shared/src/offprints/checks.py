@@ -9,21 +9,12 @@ import numbers
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import ParamSpec, Protocol, TypeVar
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 
 T = TypeVar("T")
 P = ParamSpec("P")
-
-
-class Array(Protocol):
-    """Anything with a shape: a numpy array or a torch tensor."""
-
-    @property
-    def shape(self) -> Sequence[int]:
-        """Its sizes."""
-        ...
 
 
 def message(name: str, expected: str, got: object, hint: str = "") -> str:
@@ -82,7 +73,7 @@ def require_range(
     return value
 
 
-def require_shape(name: str, array: Array, shape: Sequence[int | str | None], *, hint: str = "") -> None:
+def require_shape(name: str, array: object, shape: Sequence[int | str | None], *, hint: str = "") -> None:
     """Check the shape of an array or tensor.
 
     `shape` holds an int (that size), a name (any size, the same wherever the name stands again) or None (any);
@@ -93,9 +84,10 @@ def require_shape(name: str, array: Array, shape: Sequence[int | str | None], *,
         ValueError: if the shape differs.
     """
     expected = "of shape (" + ", ".join("any" if size is None else str(size) for size in shape) + ")"
-    if not hasattr(array, "shape"):
+    got = getattr(array, "shape", None)
+    if got is None:
         raise TypeError(message(name, f"an array {expected}", type(array).__name__, hint))
-    got, want = tuple(array.shape), tuple(shape)
+    got, want = tuple(got), tuple(shape)
     if want[:1] == ("...",):
         want = want[1:]
         tail = got[len(got) - len(want) :] if len(got) >= len(want) else None

@@ -90,8 +90,7 @@ def trend(table: Sequence[Sequence[float]] | np.ndarray) -> tuple[float, float]:
     table = np.asarray(table, dtype=float)
     require_finite("table", table)
     if table.shape[1] == 2:
-        gaps = table[:, 1] - table[:, 0]
-        return sign_flip(gaps), sign_flip(-gaps)
+        return sign_flip(table[:, 1] - table[:, 0]), sign_flip(table[:, 0] - table[:, 1])
     if np.ptp(table, axis=1).max() == 0:
         return 1.0, 1.0
     rises, falls = (scipy_stats.page_trend_test(columns).pvalue for columns in (table, table[:, ::-1]))

@@ -5,7 +5,6 @@ import os
 from collections.abc import Callable, Generator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
 from offprints.claims.method import MissingResource
@@ -31,17 +30,9 @@ class Inline(Executor):
         return future
 
 
-@dataclass(frozen=True)
-class Opened:
-    """A running executor and how many tasks to keep on it."""
-
-    executor: Executor
-    window: int
-
-
 @contextmanager
-def opened(name: str, jobs: int) -> Generator[Opened, None, None]:
-    """Open the executor of that name and close it after.
+def opened(name: str, jobs: int) -> Generator[tuple[Executor, int], None, None]:
+    """Open the executor of that name, yield it with the number of tasks to keep on it, and close it after.
 
     Args:
         name: "inline", "processes" (a local pool), "dask" (a local cluster), or a Dask scheduler's "tcp://host:port".
@@ -53,11 +44,11 @@ def opened(name: str, jobs: int) -> Generator[Opened, None, None]:
         ExecutorError: if the scheduler does not answer.
     """
     if name == "inline":
-        yield Opened(Inline(), 1)
+        yield Inline(), 1
     elif name == "processes":
         pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
         try:
-            yield Opened(pool, 2 * jobs)
+            yield pool, 2 * jobs
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
     elif name == "dask" or "://" in name:
@@ -68,7 +59,7 @@ def opened(name: str, jobs: int) -> Generator[Opened, None, None]:
 
 
 @contextmanager
-def _dask(name: str, jobs: int) -> Generator[Opened, None, None]:
+def _dask(name: str, jobs: int) -> Generator[tuple[Executor, int], None, None]:
     try:
         from distributed import Client, LocalCluster
     except ModuleNotFoundError as error:
@@ -85,7 +76,7 @@ def _dask(name: str, jobs: int) -> Generator[Opened, None, None]:
         workers = sum(client.ncores().values())
         if not workers:
             raise ExecutorError(f"the Dask scheduler at {name} has no workers. Start some and run again.")
-        yield Opened(client.get_executor(pure=False), 2 * workers)
+        yield client.get_executor(pure=False), 2 * workers
     finally:
         client.close()
         if cluster is not None:

@@ -27,10 +27,10 @@ class Verdict(StrEnum):
     NOT_RUN = "not run"
     FAILS = "fails"
 
-    def worse_than(self, other: "Verdict") -> bool:
-        """Whether this verdict stands after the other in the order."""
-        order = list(Verdict)
-        return order.index(self) > order.index(other)
+    @property
+    def rank(self) -> int:
+        """Its place in the order: the higher, the worse."""
+        return list(Verdict).index(self)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import platform
+import re
 import subprocess
 import sys
 import tokenize
@@ -123,28 +124,14 @@ def environment(dist: str, device: str, dtype: str) -> dict[str, object]:
     wanted = {dist, "offprints", "numpy", "scipy", "torch", "scikit-learn", "transformers"}
     for requirement in importlib.metadata.requires(dist) or ():
         if "extra ==" not in requirement:
-            wanted.add("".join(iter_name(requirement)))
+            wanted.update(re.findall(r"^[\w.-]+", requirement))
     installed = {found.metadata["Name"]: found.version for found in importlib.metadata.distributions()}
     versions = {name: installed[name] for name in sorted(wanted) if name in installed}
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
     return {
-        "commit": commit.stdout.strip() or "unknown",
-        "cpu": _cpu(),
-        "device": device,
-        "dtype": dtype,
-        "python": platform.python_version(),
-        "system": platform.system(),
-        "threads": 1,
-        "versions": versions,
-    }
-
-
-def iter_name(requirement: str) -> Sequence[str]:
-    """The letters of the name at the start of a requirement such as `scipy>=1.11`."""
-    end = next(
-        (i for i, letter in enumerate(requirement) if not (letter.isalnum() or letter in "-_.")), len(requirement)
-    )
-    return requirement[:end]
+        "commit": commit.stdout.strip() or "unknown", "cpu": _cpu(), "device": device, "dtype": dtype,
+        "python": platform.python_version(), "system": platform.system(), "threads": 1, "versions": versions,
+    }  # fmt: skip
 
 
 def _cpu() -> str:

@@ -67,8 +67,7 @@ class Outcome:
 
     def decisive(self) -> Finding | None:
         """The worst finding: what the verdict rests on."""
-        order = list(Verdict)
-        return max(self.findings, key=lambda finding: order.index(finding.verdict), default=None)
+        return max(self.findings, key=lambda finding: finding.verdict.rank, default=None)
 
     def to_json(self) -> dict[str, Any]:
         """The claim's entry in claims.json."""
@@ -98,8 +97,7 @@ def judge(claim: Claim, scale: str, runs: Runs, seconds: float = 0.0) -> Outcome
     """Judge a claim on its runs; less than the full budget is *not run*, whatever the numbers say."""
     metrics = {name: runs.metric(name) for name in runs.metrics}
     findings = tuple(expectation.judge(metrics) for expectation in claim.expect)
-    order = list(Verdict)
-    verdict = max((finding.verdict for finding in findings), key=order.index)
+    verdict = max((finding.verdict for finding in findings), key=lambda verdict: verdict.rank)
     note = claim.note
     if scale == "smoke" or len(runs.seeds) < claim.scale(scale).seeds:
         note = f"{scale} scale, {len(runs.seeds)} seeds: less than the full budget (it would read: {verdict.value})"
@@ -198,8 +196,8 @@ def run(
     restarts = 0
     while True:
         try:
-            with opened(executor, jobs) as running:
-                yield from _drain(method, scale, device, store, pending, todo, total, running.executor, running.window)
+            with opened(executor, jobs) as (workers, window):
+                yield from _drain(method, scale, device, store, pending, todo, total, workers, window)
             return
         except BrokenExecutor as error:
             restarts += 1

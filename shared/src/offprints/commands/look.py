@@ -4,6 +4,7 @@ import os
 import platform
 from collections import Counter
 from importlib import metadata, util
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -97,29 +98,17 @@ def doctor(json: bool = False) -> int:
         content = committed(dist, "claims.json")
         same = content is not None and content["fingerprint"] == source_of(method)
         results[dist] = "fresh" if same else "not measured" if content is None else "made by other source"
-    facts = {
-        "python": platform.python_version(),
-        "system": platform.platform(),
-        "offprints": metadata.version("offprints"),
-        "numpy": np.__version__,
-        "cores": os.cpu_count(),
-        "devices": devices,
-        "floats": floats,
-        "optional": optional,
+    facts: dict[str, Any] = {
+        "python": platform.python_version(), "system": platform.platform(), "offprints": metadata.version("offprints"),
+        "numpy": np.__version__, "cores": os.cpu_count(), "devices": devices, "floats": floats, "optional": optional,
         "results": results,
-    }
+    }  # fmt: skip
     if json:
         print_json(facts)
         return 0
     table = Table("what", "here", show_header=False)
     for name, value in facts.items():
-        lines = (
-            [f"{k}: {v}" for k, v in value.items()]
-            if isinstance(value, dict)
-            else [str(v) for v in value]
-            if isinstance(value, list)
-            else [str(value)]
-        )
+        lines = [f"{k}: {v}" for k, v in value.items()] if isinstance(value, dict) else np.atleast_1d(value).astype(str)
         table.add_row(f"[bold]{name}[/]", "\n".join(lines))
     Console().print(table)
     return 0

