@@ -49,7 +49,8 @@ def bounds(runs: Mapping[str, Runs]) -> "Figure":
     for ax, kind in zip(axes, ("naive", "wrapped"), strict=True):
         for colour, side in enumerate(("upper", "lower")):
             curves = runs["cutting-planes"].series(f"{kind}_{side}")
-            for curve in curves:
+            for padded in curves:
+                curve = padded[~np.isnan(padded)]  # runs end at their own time
                 queries = np.arange(1, len(curve) + 1)
                 ax.plot(queries, curve, color=plot.COLOURS[colour], linewidth=0.8, linestyle=plot.DASHES[colour])
                 ax.plot(queries[-1:], curve[-1:], marker="^v"[colour], color=plot.COLOURS[colour], markersize=5)
