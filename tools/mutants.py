@@ -102,8 +102,10 @@ def sample(package: Path, leave_out: list[str], count: int, seed: int) -> tuple[
     random.Random(seed).shuffle(places)
     mutants: list[Mutant] = []
     for path, module, old, new, line in places:
+        if len(mutants) == count:
+            break
         changed = cst.ensure_type(module.deep_replace(old, new), cst.Module).code
-        if len(mutants) < count and not same_program(module.code, changed):
+        if not same_program(module.code, changed):
             mutants.append(Mutant(path, line, module.code, changed))
     return mutants, len(places)
 
