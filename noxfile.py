@@ -168,8 +168,8 @@ def verify(session: nox.Session, package: str) -> None:
 @nox.session
 @each(CHOSEN)
 def mutants(session: nox.Session, package: str) -> None:
-    """Of 20 mutants of the package, drawn with a seed that is shown, at least 80 % die in its fast tests."""
-    suite.prepare(session, PACKAGES[package])
+    """Of 20 mutants of the package, drawn with a seed that is shown, at least 80 % die in its tests."""
+    suite.prepare(session, PACKAGES[package], extras=PACKAGES[package].extras)
     install(session, *tools_of("mutants"))
     tests = f"{PACKAGES[package].folder.relative_to(ROOT)}/tests"
     claims = [

@@ -2,7 +2,7 @@
 
 mutmut's own runner leaves out every decorated function (so all shape-checked ones) and rewrites functions into
 trampolines that `torch.compile` cannot trace; here each mutant is a plain changed copy of the package, put before
-site-packages on the path. Tests that touch the changed line run, all of them where none is known to.
+site-packages on the path. The fast tests that touch the changed line run; where none does, all tests, slow ones too.
 
 What may be changed: code inside functions of every module but those of the claims (their numbers are watched by
 `verify`, not by tests). Texts are left alone: a test that knows a message by heart is no better for it.
@@ -31,6 +31,7 @@ from coverage import CoverageData
 from libcst.metadata import MetadataWrapper, PositionProvider
 from mutmut.mutation.mutators import mutation_operators
 
+LONGEST = 900.0  # seconds for all tests, slow ones included
 SLACK = 4.0  # a mutant that runs so many times longer than the tests did is caught in an endless loop: dead
 FAST = ["-q", "-p", "no:cacheprovider"]  # the plugin of the packages leaves the slow tests out
 
@@ -162,11 +163,12 @@ def main() -> None:
             raise SystemExit("the tests fail without any mutant")
         data = CoverageData(os.environ.pop("COVERAGE_FILE"))
         data.read()
-        chosen = {mutant: touching(data, mutant.path, mutant.line) or [given.tests] for mutant in mutants}
+        chosen = {mutant: touching(data, mutant.path, mutant.line) or [given.tests, "--slow"] for mutant in mutants}
         data.close()
 
     def judge(mutant: Mutant) -> bool:
-        lived = survives(mutant, package, chosen[mutant], 30 + SLACK * seconds)
+        patience = LONGEST if "--slow" in chosen[mutant] else 30 + SLACK * seconds
+        lived = survives(mutant, package, chosen[mutant], patience)
         where = f"{mutant.path.relative_to(package)}:{mutant.line}"
         print(f"{'SURVIVES' if lived else 'dies'}  {where}  {mutant.difference()}", flush=True)
         return lived

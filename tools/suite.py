@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import nox
@@ -17,12 +18,19 @@ NO_TESTS = 5  # pytest's exit status when nothing is selected
 ALONE = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "COVERAGE_CORE": "ctrace", "PYTHONWARNINGS": ""}
 
 
-def prepare(session: nox.Session, package: Package, *, pins: Path | None = LOCK, core: Path | None = None) -> None:
-    """Bare wheels first: every module imports. Then the test group and the `repro` extra."""
+def prepare(
+    session: nox.Session,
+    package: Package,
+    *,
+    pins: Path | None = LOCK,
+    core: Path | None = None,
+    extras: Iterable[str] = ("repro",),
+) -> None:
+    """Bare wheels first: every module imports. Then the test group and the extras."""
     wheels = Wheels(session, [package], core=core)
     install(session, *wheels.lines(), pins=pins)
     session.run("python", "-I", INSIDE, "import", package.module)
-    install(session, *wheels.lines(package.group("test"), extras=["repro"]), pins=pins)
+    install(session, *wheels.lines(package.group("test"), extras=extras), pins=pins)
     session.run("python", "-I", INSIDE, "import", package.module, "--strict")
 
 
