@@ -127,10 +127,10 @@ def grokking(seed: int, scale: Scale, device: str) -> dict[str, float | list[flo
         seeds=1, needs=FULL_GPU, p=97, dim=128, heads=4, steps=100_000, every=1000, points=256, recipe=TRANSFORMER
     ),
     tolerance=0.1,
-    note="All 8 seeds grok, but 1 - cos(Θ_t, Θ_0) is 0.29 to 0.42 at fit already and 0.19 to 0.31 at grok: at its default "
-    "initialisation this transformer has left the kernel regime before it fits. The plain ‖Θ_t - Θ_0‖_F of the paper "
-    "does grow from fit to grok, in 6 of 8. Earlier runs, same gates: at lr 1e-3 and decay 1 none of 8 seeds grokked in "
-    "3000 steps, at lr 3e-3 two did; lr 3e-3 with decay 3 was then chosen on other seeds.",
+    note="All 8 seeds grok, but 1 - cos(Θ_t, Θ_0) is 0.29 to 0.42 at fit already and 0.19 to 0.31 at grok: at its "
+    "default initialisation this transformer has left the kernel regime before it fits. The plain ‖Θ_t - Θ_0‖_F of "
+    "the paper does grow from fit to grok, in 6 of 8. Earlier runs, same gates: at lr 1e-3 and decay 1 none of 8 seeds "
+    "grokked in 3000 steps, at lr 3e-3 two did; lr 3e-3 with decay 3 was then chosen on other seeds.",
 )  # fmt: skip
 def transformer(seed: int, scale: Scale, device: str) -> dict[str, float | list[float]]:
     """Fit at 99 % training, grok at 95 % lasting test accuracy; where it never groks, the end of training counts."""
