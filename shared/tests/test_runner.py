@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from collections.abc import Callable
 from pathlib import Path
 
@@ -140,6 +141,22 @@ def test_sigkill_in_mid_claim_and_again(toy: Install, tmp_path: Path) -> None:
     assert second.stdout == clean.stdout != ""
 
 
+def test_workers_end_with_a_killed_runner(toy: Install, tmp_path: Path) -> None:
+    package = toy(change=('note(f"gain {seed}")', 'note(f"{os.getpid()}"); time.sleep(60)'))
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    with subprocess.Popen([sys.executable, str(script), str(tmp_path / "out"), "processes"]) as runner_process:
+        deadline = time.monotonic() + 60
+        while len(calls(package)) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        runner_process.send_signal(signal.SIGKILL)
+    workers = [Path(f"/proc/{call}") for call in calls(package)]
+    assert len(workers) == 2
+    while any(worker.exists() for worker in workers) and time.monotonic() < deadline + 10:
+        time.sleep(0.05)
+    assert not any(worker.exists() for worker in workers)
+
+
 KILLS = """
 @METHOD.claim("many", where="", says="", expect=[exact("gap")], smoke=Scale(seeds=50), cpu=Scale(seeds=50))
 def many(seed, scale, device):
@@ -210,6 +227,20 @@ def test_dask_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(Exception, match=r'pip install "offprints\[dask\]"'), opened("dask", 1):
         pass
+
+
+def test_a_worker_watches_its_runner(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[object] = []
+    idle = types.SimpleNamespace(start=lambda: None)
+    monkeypatch.setattr(executors.threading, "Thread", lambda target, daemon: said.append((target, daemon)) or idle)
+    monkeypatch.setattr(executors.os, "_exit", said.append)
+    runner_process = types.SimpleNamespace(join=lambda: said.append("joined"))
+    monkeypatch.setattr(executors.multiprocessing, "parent_process", lambda: runner_process)
+    executors._die_with_parent()
+    target, daemon = said.pop()
+    target()
+    assert daemon
+    assert said == ["joined", 1]
 
 
 def test_executors(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,9 +127,7 @@ def reset_peak(device: "str | torch.device" = "cpu") -> None:
         return
     import torch
 
-    reset = getattr(torch.get_device_module(torch.device(device).type), "reset_peak_memory_stats", None)
-    if reset is not None:
-        reset()
+    getattr(torch.get_device_module(torch.device(device).type), "reset_peak_memory_stats", int)()
 
 
 def in_chunks(fn: Callable[[A], A], x: A, size: int, on_oom: str = "halve") -> A:

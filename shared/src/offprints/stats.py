@@ -61,10 +61,9 @@ def equivalence(gaps: Sequence[float] | np.ndarray, margin: float) -> tuple[str,
 def proportion(hits: int, trials: int, threshold: float) -> tuple[float, float, Interval]:
     """Exact binomial: (p that the rate is above `threshold`, p that it is below, the 95 % Clopper-Pearson interval)."""
     require_range("hits", hits, low=0, high=trials, integer=True)
-    above, below = (
-        scipy_stats.binomtest(hits, trials, threshold, alternative=side).pvalue for side in ("greater", "less")
-    )
-    interval = scipy_stats.binomtest(hits, trials).proportion_ci(0.95, method="exact")
+    test = scipy_stats.binomtest
+    above, below = (test(hits, trials, threshold, alternative=side).pvalue for side in ("greater", "less"))
+    interval = test(hits, trials).proportion_ci(0.95, method="exact")
     return float(above), float(below), (float(interval.low), float(interval.high))
 
 

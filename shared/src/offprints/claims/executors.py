@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
@@ -46,7 +47,7 @@ def opened(name: str, jobs: int) -> Generator[tuple[Executor, int], None, None]:
     if name == "inline":
         yield Inline(), 1
     elif name == "processes":
-        pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
+        pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _die_with_parent)
         try:
             yield pool, 2 * jobs
         finally:
@@ -56,6 +57,12 @@ def opened(name: str, jobs: int) -> Generator[tuple[Executor, int], None, None]:
             yield running
     else:
         raise ValueError(f"executor must be 'inline', 'processes', 'dask' or a Dask address, got {name!r}.")
+
+
+def _die_with_parent() -> None:
+    """In a worker: end when the runner is gone; one that is killed cannot tell its pool."""
+    runner = multiprocessing.parent_process()
+    threading.Thread(target=lambda: (runner and runner.join(), os._exit(1)), daemon=True).start()
 
 
 @contextmanager

@@ -151,9 +151,8 @@ class _Pending:
         seeds = tuple(seed for seed in self.seeds if seed in self.outputs)
         seconds = sum(output["seconds"] for output in self.outputs.values())
         if self.failed is not None:
-            text = str(self.failed) or type(self.failed).__name__
-            if not isinstance(self.failed, (ClaimError, MissingResource)):
-                text = f"{type(self.failed).__name__}: {text}"
+            told = isinstance(self.failed, (ClaimError, MissingResource))
+            text = str(self.failed) if told else f"{type(self.failed).__name__}: {self.failed}"
             bad = not isinstance(self.failed, MissingResource)
             return Outcome(self.claim, scale, seeds, None, (), Verdict.NOT_RUN, text, seconds, error=bad)
         return judge(self.claim, scale, Runs(seeds, tuple(self.outputs[seed] for seed in seeds)), seconds)
