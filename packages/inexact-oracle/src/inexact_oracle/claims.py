@@ -134,10 +134,10 @@ def accelerated(seed: int, scale: Scale, device: str) -> experiments.Metrics:
     cpu=Scale(seeds=20, dim=6, condition=100.0, problems=5),
     full=Scale(seeds=20, dim=50, condition=1e4, problems=5, needs="2 CPU hours"),
     tolerance=1e-3,
-    note="Both gates are near what is measured. Of the naive runs 23 % end with a failed line search, which they report; "
-    "those that report success are off by 1.03 eta on average (single problems by up to 4.9 eta). Through the wrapper the "
-    "minimum of F is always found; what is left is the distance of F from f, largest under adversaries (5.6 eta once in "
-    "200 problems): on seeds 100-119 the mean is 0.26 eta, and 0.3 lies inside its interval.",
+    note="Both gates are near what is measured. Of the naive runs 23 % end with a failed line search, which they "
+    "report; those that report success are off by 1.03 eta on average (single problems by up to 4.9 eta). Through the "
+    "wrapper the minimum of F is always found; what is left is the distance of F from f, largest under adversaries "
+    "(5.6 eta once in 200 problems): on seeds 100-119 the mean is 0.26 eta, and 0.3 lies inside its interval.",
 )
 def lbfgs(seed: int, scale: Scale, device: str) -> experiments.Metrics:
     """Mean over problems of the worst error / eta over four kinds of noise; naive: of the runs that report success."""
