@@ -227,6 +227,7 @@ def test_what_is_stale(toy: Install, here: Path, capsys: pytest.CaptureFixture[s
     assert "made by other source" in stale_after("0.01", "0.02", "law.py")
     assert "gain: text or expectations have changed" in stale_after("Ours loses less.", "Ours wins.")
     assert "gain: text or expectations have changed" in stale_after("by=0.1", "by=0.2")
+    assert "gain: an expectation reads 'third', which the results do not" in stale_after('than="peer"', 'than="third"')
     assert "gain: sizes or seeds have changed" in stale_after(
         "cpu=Scale(seeds=6, wait=0.0)", "cpu=Scale(seeds=7, wait=0.0)"
     )

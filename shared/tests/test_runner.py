@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from offprints.claims import Runs, Verdict, load_method, runner
+from offprints.claims import Runs, Verdict, executors, load_method, runner
 from offprints.claims.executors import ExecutorError, Inline, opened
 from offprints.claims.runner import Done, Outcome, run
 

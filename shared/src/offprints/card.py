@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from string import Template
-from typing import Any
 
 import numpy as np
+
+from offprints.claims.record import Json
 
 MARKS = {"holds": "✓", "pass": "✓", "open": "○", "not run": "–", "fails": "✗", "fail": "✗"}  # from best to worst
 SHOWN = 3
@@ -36,7 +37,7 @@ def verdict(word: str | None) -> str:
     return f"{MARKS[word]} {word}" if word else "no target"
 
 
-def measured(claim: Mapping[str, Any]) -> str:
+def measured(claim: Json) -> str:
     """What was found: the paper's metrics as mean over seeds, else the expectations (the worst first)."""
     metrics = {name: float(np.mean(values)) for name, values in claim["metrics"].items()}
     shared = [f"{name} {number(metrics[name])}" for name in claim["paper"] if name in metrics]
@@ -48,7 +49,7 @@ def measured(claim: Mapping[str, Any]) -> str:
     return "; ".join(found + rest) or claim["note"] or "–"
 
 
-def claims_table(content: Mapping[str, Any]) -> Table:
+def claims_table(content: Json) -> Table:
     """Head and rows of a claims.json: claim · paper · here · verdict."""
     rows = []
     for claim in content["claims"]:
@@ -57,7 +58,7 @@ def claims_table(content: Mapping[str, Any]) -> Table:
     return ["claim", "paper", "here", "verdict"], rows
 
 
-def bench_table(content: Mapping[str, Any]) -> Table:
+def bench_table(content: Json) -> Table:
     """Head and rows of a bench.json: what · against · size · times faster · target · memory of both · verdict."""
     rows = []
     for duel in content["duels"]:
@@ -81,7 +82,7 @@ def markdown(table: Table) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def claims_block(content: Mapping[str, Any]) -> str:
+def claims_block(content: Json) -> str:
     """The README block of a claims.json: the table, notes of the claims that have one, and how it was made."""
     notes = [f"- *{claim['id']}*: {claim['note']}" for claim in content["claims"] if claim["note"]]
     env = content["env"]
@@ -92,7 +93,7 @@ def claims_block(content: Mapping[str, Any]) -> str:
     return "\n".join([markdown(claims_table(content)), "", *notes, *([""] if notes else []), f"{made} ({versions})."])
 
 
-def bench_block(content: Mapping[str, Any]) -> str:
+def bench_block(content: Json) -> str:
     """The README block of a bench.json."""
     growth = {d["id"]: d["growth"] for d in content["duels"] if d.get("growth")}
     lines = [
@@ -130,9 +131,7 @@ def _html_table(table: Table) -> str:
     return f'<div class="wide"><table><tr>{cells}</tr>{"".join(lines)}</table></div>'
 
 
-def section(
-    title: str, summary: str, claims: Mapping[str, Any], bench: Mapping[str, Any] | None, figures: Mapping[Path, str]
-) -> str:
+def section(title: str, summary: str, claims: Json, bench: Json | None, figures: Mapping[Path, str]) -> str:
     """One method of the report.
 
     Args:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
-from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -17,7 +16,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 DASHES = ("-", "--", "-.", ":")
 STYLE = {
     "axes.grid": True,
-    "axes.prop_cycle": cycler(color=COLOURS),
+    "axes.prop_cycle": mpl.rcsetup.cycler(color=COLOURS),
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.titlesize": 10,

@@ -10,6 +10,7 @@ import numpy as np
 
 from offprints.checks import require_choice, require_range
 from offprints.claims.expectations import Expectation
+from offprints.claims.record import Json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -111,7 +112,7 @@ class Runs:
     """All runs of one claim, seed by seed."""
 
     seeds: tuple[int, ...]
-    outputs: tuple[dict[str, Any], ...]
+    outputs: tuple[Json, ...]
 
     @property
     def metrics(self) -> list[str]:

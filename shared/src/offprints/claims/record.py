@@ -6,7 +6,6 @@ import importlib.metadata
 import importlib.util
 import io
 import json
-import math
 import os
 import platform
 import re
@@ -15,7 +14,7 @@ import sys
 import tokenize
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from offprints.checkpoint import write_atomic
 
@@ -26,6 +25,10 @@ if TYPE_CHECKING:
 RESULTS_VERSION = 1
 """Part of every fingerprint: raised when the core changes what results mean."""
 SCHEMA = "offprints.claims/1"
+Json = dict[str, Any]
+"""The content of a JSON file: of the schema that its reader names."""
+
+T = TypeVar("T")
 
 
 def _dropped(tree: ast.Module) -> set[int]:
@@ -142,16 +145,16 @@ def _cpu() -> str:
     return platform.processor() or platform.machine()
 
 
-def rounded(value: Any) -> Any:
-    """The value with floats at 6 significant digits, infinities as None, containers likewise."""
-    if isinstance(value, float):
-        return float(f"{value:.6g}") if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): rounded(entry) for key, entry in value.items()}
-    return [rounded(entry) for entry in value] if isinstance(value, (list, tuple)) else value
+def _none(constant: str) -> None:
+    """What Infinity and NaN become."""
 
 
-def to_json(method: "Method", outcomes: "Sequence[Outcome]", device: str) -> dict[str, Any]:
+def rounded(value: T) -> T:
+    """The value as JSON gives it back, with floats at 6 significant digits and infinities as None."""
+    return json.loads(json.dumps(value), parse_float=lambda text: float(f"{float(text):.6g}"), parse_constant=_none)
+
+
+def to_json(method: "Method", outcomes: "Sequence[Outcome]", device: str) -> Json:
     """The content of claims.json."""
     return rounded(
         {
@@ -164,12 +167,12 @@ def to_json(method: "Method", outcomes: "Sequence[Outcome]", device: str) -> dic
     )
 
 
-def write(path: Path, content: Mapping[str, Any]) -> None:
+def write(path: Path, content: Json) -> None:
     """Write a result file, sorted and indented so that changes read well in a diff."""
     write_atomic(path, (json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + os.linesep).encode())
 
 
-def read(path: Path, schema: str = SCHEMA) -> dict[str, Any]:
+def read(path: Path, schema: str = SCHEMA) -> Json:
     """Read a result file.
 
     Raises:

@@ -8,12 +8,11 @@ import json
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
-from contextlib import nullcontext
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 from offprints.checkpoint import write_atomic
 from offprints.claims import record
@@ -69,7 +68,7 @@ class Outcome:
         """The worst finding: what the verdict rests on."""
         return max(self.findings, key=lambda finding: finding.verdict.rank, default=None)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> record.Json:
         """The claim's entry in claims.json."""
         claim, finding = self.claim, self.decisive()
         return {
@@ -105,7 +104,7 @@ def judge(claim: Claim, scale: str, runs: Runs, seconds: float = 0.0) -> Outcome
     return Outcome(claim, scale, runs.seeds, runs, findings, verdict, note, seconds)
 
 
-def compute(dist: str, claim_id: str, scale: str, device: str, seed: int, path: str) -> dict[str, Any]:
+def compute(dist: str, claim_id: str, scale: str, device: str, seed: int, path: str) -> record.Json:
     """One run, in whatever process: read from its file if that is there, else measured and written."""
     file = Path(path)
     kept = _kept(file)
@@ -120,7 +119,7 @@ def compute(dist: str, claim_id: str, scale: str, device: str, seed: int, path: 
     return output | {"resumed": False}
 
 
-def _kept(file: Path) -> dict[str, Any] | None:
+def _kept(file: Path) -> record.Json | None:
     """A finished run; a damaged file counts as none and is computed anew."""
     try:
         output = json.loads(file.read_text("utf-8"))
@@ -129,7 +128,7 @@ def _kept(file: Path) -> dict[str, Any] | None:
     return output if isinstance(output, dict) and {"metrics", "series", "seconds"} <= set(output) else None
 
 
-def _one_thread() -> Any:
+def _one_thread() -> AbstractContextManager[object]:
     """Results and their cost do not depend on the number of cores: one thread in every pool."""
     try:
         import threadpoolctl
@@ -144,7 +143,7 @@ class _Pending:
 
     claim: Claim
     seeds: list[int]
-    outputs: dict[int, dict[str, Any]] = field(default_factory=dict)
+    outputs: dict[int, record.Json] = field(default_factory=dict)
     failed: BaseException | None = None
 
     def outcome(self, scale: str) -> Outcome:
@@ -212,11 +211,11 @@ def _drain(
     pending: dict[str, _Pending],
     todo: "deque[tuple[str, int]]",
     total: int,
-    executor: Any,
+    executor: Executor,
     window: int,
 ) -> Iterator[Done | Outcome]:
     """Keep `window` runs on the executor until none is left; on a broken executor put those in flight back."""
-    flying: dict[Future[Any], tuple[str, int]] = {}
+    flying: dict[Future[record.Json], tuple[str, int]] = {}
     try:
         while todo or flying:
             while todo and len(flying) < window:

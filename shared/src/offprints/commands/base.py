@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 from rich.table import Table
@@ -38,7 +38,7 @@ def dispatch(arguments: Sequence[str]) -> int:
         return int(stop.code or 0)
 
 
-def committed(dist: str, name: str) -> dict[str, Any] | None:
+def committed(dist: str, name: str) -> record.Json | None:
     """The result file that the installed package carries, or None."""
     file = resources.files(dist.replace("-", "_")) / name
     schema = {"claims.json": record.SCHEMA, "bench.json": duels.SCHEMA}[name]

@@ -5,7 +5,6 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from offprints import bench as duels
 from offprints import card as cards
@@ -79,7 +78,7 @@ def stale(method: Method, folder: Path) -> list[str]:
     return found
 
 
-def _stale_entry(claim: Claim, entry: dict[str, Any]) -> list[str]:
+def _stale_entry(claim: Claim, entry: record.Json) -> list[str]:
     scale = claim.scale(entry["scale"])
     if entry["sizes"] != {name: repr(size) for name, size in scale.sizes.items()} or len(entry["seeds"]) < scale.seeds:
         return ["sizes or seeds have changed: nox -s reproduce"]
@@ -88,7 +87,10 @@ def _stale_entry(claim: Claim, entry: dict[str, Any]) -> list[str]:
     outputs = [
         {"metrics": {name: values[k] for name, values in entry["metrics"].items()}} for k in range(len(entry["seeds"]))
     ]
-    again = judge(claim, entry["scale"], Runs(tuple(entry["seeds"]), tuple(outputs)))
+    try:
+        again = judge(claim, entry["scale"], Runs(tuple(entry["seeds"]), tuple(outputs)))
+    except KeyError as missing:
+        return [f"an expectation reads {missing}, which the results do not hold: nox -s reproduce"]
     same = [finding.text for finding in again.findings] == [finding["text"] for finding in entry["expect"]]
     texts = (claim.says, claim.where, claim.note, dict(claim.paper)) == tuple(
         entry[k] for k in ("says", "where", "note", "paper")

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from rich.console import Console
 
@@ -112,7 +112,7 @@ def _measure(
     return sorted(screen.outcomes, key=lambda outcome: order.index(outcome.claim.id))
 
 
-def _written(method: Method, outcomes: Sequence[Outcome], device: str, out: Path) -> tuple[dict[str, Any], str]:
+def _written(method: Method, outcomes: Sequence[Outcome], device: str, out: Path) -> tuple[record.Json, str]:
     """Write claims.json and the figures whose runs are all in; return the content and the report's section."""
     content = record.to_json(method, outcomes, device)
     record.write(out / "claims.json", content)
@@ -139,7 +139,7 @@ def _may_record(method: Method, folder: Path, scale: str, claim: Sequence[str], 
 
 
 def _record(
-    method: Method, outcomes: Sequence[Outcome], content: dict[str, Any], folder: Path, out: Path, whole: bool
+    method: Method, outcomes: Sequence[Outcome], content: record.Json, folder: Path, out: Path, whole: bool
 ) -> None:
     """Write claims.json and PNG figures into the package; single claims replace their entries only."""
     errors = [outcome.note for outcome in outcomes if outcome.error]
