@@ -4,6 +4,7 @@ Drawn without pyplot, so without global state.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import matplotlib as mpl
@@ -30,9 +31,14 @@ STYLE = {
 }
 
 
+def style() -> AbstractContextManager[None]:
+    """The style, for what is drawn or added (legends, labels) inside the `with` block."""
+    return mpl.rc_context(STYLE)
+
+
 def figure(rows: int = 1, columns: int = 1, width: float = 4.2, height: float = 3.0) -> tuple[Figure, list[Axes]]:
     """An empty figure of rows × columns panels, each `width` × `height` inches, and its axes in reading order."""
-    with mpl.rc_context(STYLE):
+    with style():
         drawn = Figure(figsize=(width * columns, height * rows), layout="constrained")
         axes = drawn.subplots(rows, columns, squeeze=False)
     return drawn, list(axes.ravel())
@@ -82,7 +88,7 @@ def points(
 def save(drawn: Figure, path: Path) -> list[Path]:
     """Write `<path>.png` and `<path>.svg`; equal figures give equal bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with mpl.rc_context(STYLE):
+    with style():
         drawn.savefig(path.with_suffix(".png"), dpi=140, metadata={"Software": None})
         drawn.savefig(path.with_suffix(".svg"), metadata={"Date": None})
     return [path.with_suffix(".png"), path.with_suffix(".svg")]
