@@ -4,7 +4,6 @@ import os
 import platform
 from collections import Counter
 from importlib import metadata, util
-from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -12,6 +11,7 @@ from rich.table import Table
 
 from offprints import card as cards
 from offprints.claims import load_method, methods
+from offprints.claims.record import Json
 from offprints.commands.base import COLOURS, Dist, app, committed, print_json, rich_table, source_of
 
 
@@ -27,11 +27,8 @@ def list_(json: bool = False) -> int:
     Args:
         json: print JSON.
     """
-    found = [load_method(dist) for dist in methods()]
-    rows = [
-        {"dist": m.dist, "version": m.version, "field": m.field, "summary": m.summary, "verdicts": _counts(m.dist)}
-        for m in found
-    ]
+    found, fields = map(load_method, methods()), ("dist", "version", "field", "summary")
+    rows: list[Json] = [{name: getattr(m, name) for name in fields} | {"verdicts": _counts(m.dist)} for m in found]
     if json:
         print_json(rows)
         return 0
@@ -98,7 +95,7 @@ def doctor(json: bool = False) -> int:
         content = committed(dist, "claims.json")
         same = content is not None and content["fingerprint"] == source_of(method)
         results[dist] = "fresh" if same else "not measured" if content is None else "made by other source"
-    facts: dict[str, Any] = {
+    facts: Json = {
         "python": platform.python_version(), "system": platform.platform(), "offprints": metadata.version("offprints"),
         "numpy": np.__version__, "cores": os.cpu_count(), "devices": devices, "floats": floats, "optional": optional,
         "results": results,

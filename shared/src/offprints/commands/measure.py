@@ -121,9 +121,8 @@ def _written(method: Method, outcomes: Sequence[Outcome], device: str, out: Path
     for figure in method.figures.values():
         if set(figure.needs) <= set(runs):
             with plot.style():
-                png, _ = plot.save(
-                    figure.draw({name: runs[name] for name in figure.needs}), out / "figures" / figure.id
-                )
+                picture = figure.draw({name: runs[name] for name in figure.needs})
+            png, _ = plot.save(picture, out / "figures" / figure.id)
             drawn[png] = figure.caption
     return content, cards.section(method.title, method.summary, content, committed(method.dist, "bench.json"), drawn)
 
