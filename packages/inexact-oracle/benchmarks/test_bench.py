@@ -66,7 +66,7 @@ def close(a, b):
 
 def test_queries_without_a_solve(duel):
     duel(
-        sizes=[500, 1000, 2000],
+        sizes=[500, 2000],
         make=trajectory,
         ours=wrapped_run,
         peers={"arrays stacked anew": stacking_run, "bare numpy": numpy_run},
@@ -159,7 +159,7 @@ def close_values(a, b):
 
 def test_corrections(duel):
     duel(
-        sizes=[100, 300, 1000],
+        sizes=[100, 1000],
         make=corrections,
         ours=corrected,
         peers={
@@ -257,7 +257,7 @@ def close_costs(a, b):
 
 def test_smooth_corrections(duel):
     duel(
-        sizes=[15, 30, 60],
+        sizes=[15, 60],
         make=smooth_corrections,
         ours=smooth_corrected,
         peers={"cvxpy, rebuilt": smooth_cvxpy, "Clarabel, 2(t-1) cones": smooth_clarabel},
@@ -273,7 +273,7 @@ def test_smooth_corrections(duel):
 def test_overhead_on_exact_data(duel):
     """The same answers, so the same iterates; the ratio below one is the price, for a function that costs nothing."""
     duel(
-        sizes=[5, 20],
+        sizes=[20],
         make=lambda dim: (quadratic(dim, 100.0, 0), -np.ones(dim)),
         ours=lambda data: minimise(SmoothOracle(data[0], len(data[1]), 0.0, 0.0, 1.0), data[1]),
         peers={"scipy without wrapper": lambda data: minimise(data[0], data[1])},

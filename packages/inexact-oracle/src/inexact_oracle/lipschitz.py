@@ -205,8 +205,8 @@ class LipschitzOracle(ConsistentOracle):
     def _check_too_high(self, at: Vector, below: float, raw_f: float, top: int) -> None:
         """I3 bounds the model by f + eta_f + 2 eta_g D, hence by f~ + 2 eta_f + 2 eta_g D."""
         excess = below - raw_f - 2.0 * self.eta_f
-        if excess <= 0.0:
-            return
+        if excess <= 1e-9 * (abs(raw_f) + self._size):
+            return  # rounding, at the price of a comparison; only a real excess is worth O(td)
         far = self._log.shifted - at
         diameter = max(self._actual_diameter, float(np.sqrt(np.max(np.einsum("ij,ij->i", far, far)))))
         reach = 0.0 if self.eta_g == 0.0 else 2.0 * self.eta_g * diameter
