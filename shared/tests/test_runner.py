@@ -141,6 +141,7 @@ def test_sigkill_in_mid_claim_and_again(toy: Install, tmp_path: Path) -> None:
     assert second.stdout == clean.stdout != ""
 
 
+@pytest.mark.slow
 def test_workers_end_with_a_killed_runner(toy: Install, tmp_path: Path) -> None:
     package = toy(change=('note(f"gain {seed}")', 'note(f"{os.getpid()}"); time.sleep(60)'))
     script = tmp_path / "script.py"
@@ -172,6 +173,7 @@ def many(seed, scale, device):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["processes", "dask"])
 def test_a_worker_killed_in_the_middle_of_fifty(toy: Install, tmp_path: Path, executor: str) -> None:
     package = toy(extra=KILLS)
