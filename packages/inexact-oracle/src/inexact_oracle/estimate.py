@@ -62,7 +62,7 @@ def estimate_errors(
     values, grads = np.empty((n, reps)), np.empty((n, reps, d))
     for i in range(n):
         for k in range(reps):
-            values[i, k], grads[i, k] = checked_reply(*oracle(x[i].copy()), d, i * reps + k + 1)
+            values[i, k], grads[i, k] = checked_reply(oracle(x[i].copy()), d, i * reps + k + 1)
     repeats_f = float(np.max(np.ptp(values, axis=1))) / 2.0
     apart = np.linalg.norm(grads[:, :, None, :] - grads[:, None, :, :], axis=-1)
     if ratio is None:

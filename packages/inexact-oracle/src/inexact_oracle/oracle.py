@@ -169,24 +169,19 @@ class ConsistentOracle:
         reply = self._choose(point, raw_f, raw_g)
         self._record(point, raw_f, raw_g, reply)
         self.n_queries += 1
-        self._watch_spread(point)
+        self._watch_spread()
         if self.average > 1:
             self._shrink = hoeffding_radius(self.average, self.confidence, self.n_queries)
         return Reply(reply.value, reply.grad.copy(), reply.kind)
 
     def _ask(self, point: Vector) -> tuple[float, Vector]:
-        query = self.n_queries + 1
-        value, grad = checked_reply(*self._pair(self.oracle(point.copy()), query), self.dim, query)
+        value, grad = checked_reply(self.oracle(point.copy()), self.dim, self.n_queries + 1)
+        if self.average == 1:
+            return value, grad
         for _ in range(self.average - 1):
-            more, slope = checked_reply(*self._pair(self.oracle(point.copy()), query), self.dim, query)
+            more, slope = checked_reply(self.oracle(point.copy()), self.dim, self.n_queries + 1)
             value, grad = value + more, grad + slope
-        return (value, grad) if self.average == 1 else (value / self.average, grad / self.average)
-
-    @staticmethod
-    def _pair(answer: object, query: int) -> tuple[object, object]:
-        if not isinstance(answer, (tuple, list)) or len(answer) != 2:
-            raise ValueError(f"oracle returned {type(answer).__name__} at query {query}, expected (value, gradient).")
-        return answer[0], answer[1]
+        return value / self.average, grad / self.average
 
     def _choose(self, point: Vector, raw_f: float, raw_g: Vector) -> Reply:
         raise NotImplementedError
@@ -194,10 +189,10 @@ class ConsistentOracle:
     def _record(self, point: Vector, raw_f: float, raw_g: Vector, reply: Reply) -> None:
         self._log.append(point, raw_f, raw_g, reply)
 
-    def _watch_spread(self, point: Vector) -> None:
+    def _watch_spread(self) -> None:
         """Keep the largest distance between two queries; O(d) while all lie within D/2 of the first one."""
         declared = self.diameter
-        at = point - self._log.origin
+        at = self._log.newest
         self._reach = max(self._reach, math.sqrt(at @ at))
         if declared is not None and 2.0 * self._reach <= declared:
             return

@@ -80,8 +80,11 @@ def _to_numpy(tensor: TensorLike) -> Vector:
     return np.array(tensor.detach().cpu().double().numpy())  # type: ignore
 
 
-def checked_reply(value: object, grad: object, dim: int, query: int) -> tuple[float, Vector]:
+def checked_reply(answer: object, dim: int, query: int) -> tuple[float, Vector]:
     """Value and gradient of a user's oracle as float and float64 (dim,), or a ValueError that names the query."""
+    if not isinstance(answer, (tuple, list)) or len(answer) != 2:
+        raise ValueError(f"oracle returned {type(answer).__name__} at query {query}, expected (value, gradient).")
+    value, grad = answer
     try:
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:

@@ -48,7 +48,8 @@ class ReplyLog:
     def clear(self) -> None:
         """Forget everything."""
         self.origin: Vector = np.zeros(self.dim)
-        self.count = 0  # replies ever appended
+        self.count = self.size = 0  # replies ever appended, and kept
+        self.newest: Vector = np.zeros(self.dim)  # the last point, relative to the first one
         self._index: dict[bytes, int] = {}
         self._allocate(min(16, self.window or 16))
 
@@ -69,37 +70,37 @@ class ReplyLog:
             setattr(self, name, new)
 
     def __len__(self) -> int:
-        return self.count if self.window is None else min(self.count, self.window)
+        return self.size
 
     @property
     def shifted(self) -> Vector:
         """Points relative to the first one, (t, d)."""
-        return self._shifted[: len(self)]
+        return self._shifted[: self.size]
 
     @property
     def slopes(self) -> Vector:
         """Replied subgradients s_i, (t, d)."""
-        return self._slopes[: len(self)]
+        return self._slopes[: self.size]
 
     @property
     def values(self) -> Vector:
         """Replied values V_i, (t,)."""
-        return self._values[: len(self)]
+        return self._values[: self.size]
 
     @property
     def offsets(self) -> Vector:
         """V_i - <s_i, x_i - origin>, (t,): cut i is offsets[i] + <s_i, x - origin>."""
-        return self._offsets[: len(self)]
+        return self._offsets[: self.size]
 
     @property
     def raw_values(self) -> Vector:
         """Raw values, (t,)."""
-        return self._raw_f[: len(self)]
+        return self._raw_f[: self.size]
 
     @property
     def raw_slopes(self) -> Vector:
         """Raw gradients, (t, d)."""
-        return self._raw_g[: len(self)]
+        return self._raw_g[: self.size]
 
     def find(self, point: Vector) -> int | None:
         """Row of exactly this point, if it is kept."""
@@ -122,12 +123,13 @@ class ReplyLog:
             row = self.count
             if row == len(self._values):
                 self._grow()
-        shifted = point - self.origin
+        shifted = self.newest = point - self.origin
         self._points[row], self._shifted[row], self._slopes[row], self._raw_g[row] = point, shifted, reply.grad, raw_g
         self._values[row], self._raw_f[row], self._kinds[row] = reply.value, raw_f, reply.kind
         self._offsets[row] = reply.value - reply.grad @ shifted
         self._index[point.tobytes()] = row
         self.count += 1
+        self.size += evicted is None
         return evicted
 
     def _order(self) -> NDArray[np.intp]:
@@ -166,7 +168,7 @@ class ReplyLog:
         size = len(tensors["V"])
         if size:
             # The rows go back to the slots they came from, so that a window keeps turning at the same place.
-            self.count = count - size
+            self.count, self.size = count - size, size
             while len(self._values) < size:
                 self._grow()
             self.origin = np.array(tensors["origin"])

@@ -129,7 +129,7 @@ class SeparationOracle:
         return row
 
     def _unit(self, answer: object) -> Vector:
-        _, raw = checked_reply(0.0, answer, self.dim, self.n_queries + 1)
+        _, raw = checked_reply((0.0, answer), self.dim, self.n_queries + 1)
         size = float(np.linalg.norm(raw))
         if not abs(size - 1.0) <= 1e-6:
             raise ValueError(
