@@ -1,0 +1,249 @@
+"""The general model: r clusters of any sizes and outliers (Section 1 of the paper), its certificate and proposals.
+
+The program is max <A - lam J, Z> - eta tr Z, Z psd, Z_ii <= 1, Z_ij >= 0; its target is Z* = sum_k 1_k 1_k^T. Without
+outliers Z_ii = 1, and eta drops out. With e(i, C) the neighbours of i in C, the certificate's terms are
+
+    m_i = e(i, C_k) - lam K_k           for i in C_k,     h = min m_i - eta (min m_i without outliers)
+    r_i = lam K_l - e(i, C_l)           for i outside C_l: r and c of a pair of clusters, o of an outlier
+    S   = D + eta I - A + lam J - B,    B_kl = r c^T / Sig, Sig = sum r = sum c,   S 1_k = 0,
+
+and Z* is the only optimum when h > 0, every r_i > 0 and S is positive on the complement of the indicators. There
+mu = lambda_min(diag(m_i or eta) - A + lam J), beta = max ||P r|| ||P c|| / Sig blockwise (P removes the mean), and
+
+    L = min{ h, min r_i, (mu - beta) / 2, g },   g = min (Sig - 4 (||P r|| + ||P c||) - 8) / 9.
+
+One edge moves h, r and g by at most 1; inside a cluster it moves mu by 2 and leaves beta, elsewhere it moves mu by 1 and,
+while g > 0, beta by at most 0.27: so max(L, 0) moves by at most 1. `eta` is public: with the best eta of each graph
+two partitions of one graph may both have large margins, and which one is released would then hang on one edge.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse.linalg import LinearOperator, eigsh
+from sklearn.cluster import KMeans
+
+from private_sbm.certificates import DENSE, least
+from private_sbm.graphs import Matrix
+
+GENERAL_FLOOR = 0.1
+"""A certificate counts when every term exceeds this: what SCS's accuracy can tell from nothing."""
+MOST_CLUSTERS = 12
+
+
+class GeneralCertificate(NamedTuple):
+    """The terms of L of one partition. Not differentially private.
+
+    Attributes:
+        inner: h, least inner surplus (less eta with outliers).
+        slack: least r_i over vertices outside a cluster.
+        spectral: (mu - beta) / 2.
+        size: g, which keeps beta steady.
+    """
+
+    inner: float
+    slack: float
+    spectral: float
+    size: float
+
+    @property
+    def margin(self) -> float:
+        """L, less the floor below which a certificate does not count."""
+        return min(self) - GENERAL_FLOOR
+
+
+def counts(a: Matrix, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """e(i, C_k) as (n, r), and the sizes K (r,)."""
+    r = int(labels.max(initial=-1)) + 1
+    inside = np.flatnonzero(labels >= 0)
+    indicators = sparse.csr_array(
+        (np.ones(len(inside)), (inside, labels[inside])), shape=(len(labels), r)
+    )
+    return np.asarray((a @ indicators.toarray())), np.bincount(labels[inside], minlength=r).astype(float)
+
+
+def general_certificate(a: Matrix, lam: float, labels: np.ndarray, eta: float | None) -> GeneralCertificate:
+    """The terms of the margin of a partition (equations above; not differentially private).
+
+    Args:
+        a: (n, n) symmetric adjacency, entries 0 and 1, zero diagonal.
+        lam: penalty between q and p.
+        labels: (n,) cluster numbers 0..r-1, each used, -1 for an outlier.
+        eta: public penalty of the trace; None for the model without outliers.
+
+    Raises:
+        ValueError: if no vertex is in a cluster, a number is skipped, or there are outliers without an eta.
+    """
+    labels = np.asarray(labels)
+    to, sizes = counts(a, labels)
+    if not len(sizes) or not sizes.all():
+        raise ValueError("labels must use every number from 0 to r - 1, r >= 1.")
+    if eta is None and (labels < 0).any():
+        raise ValueError("labels must have no outliers (-1) when eta is None, got some. Pass eta.")
+    n, r = to.shape
+    member = labels >= 0
+    surplus = np.zeros(n)
+    surplus[member] = to[member, labels[member]] - lam * sizes[labels[member]]
+    inner = float(surplus[member].min()) - (eta or 0.0)
+    outside = lam * sizes - to
+    foreign = labels[:, None] != np.arange(r)
+    slack = float(outside[foreign].min()) if foreign.any() else np.inf
+    beta, size = _pairs(outside, labels, r)
+    if min(inner, slack, size) <= GENERAL_FLOOR:  # no need for eigenvalues
+        return GeneralCertificate(inner, slack, -np.inf, size)
+    diagonal = np.where(member, surplus, 0.0 if eta is None else eta)
+    return GeneralCertificate(inner, slack, (_complement_least(a, lam, labels, sizes, diagonal) - beta) / 2, size)
+
+
+def _pairs(outside: np.ndarray, labels: np.ndarray, r: int) -> tuple[float, float]:
+    """beta, the norm of all centred blocks together, and g."""
+    members = [np.flatnonzero(labels == k) for k in range(r)]
+    centred = {(k, l): outside[members[k], l] for k in range(r) for l in range(r) if k != l}
+    norms = {key: float(np.linalg.norm(x - x.mean())) for key, x in centred.items()}
+    size = np.inf
+    coupling = np.zeros((r * r, r * r))  # on the directions P r_kl, which are not orthogonal within a cluster
+    vectors = {key: x - x.mean() for key, x in centred.items()}
+    for k in range(r):
+        for l in range(k + 1, r):
+            total = float(centred[k, l].sum())
+            size = min(size, (total - 4 * (norms[k, l] + norms[l, k]) - 8) / 9)
+            if total > 0:
+                coupling[k * r + l, l * r + k] = coupling[l * r + k, k * r + l] = 1.0 / total
+    if r < 2:
+        return 0.0, size
+    gram = np.zeros((r * r, r * r))
+    for k in range(r):
+        for l in range(r):
+            for m in range(r):
+                if k not in (l, m):
+                    gram[k * r + l, k * r + m] = vectors[k, l] @ vectors[k, m]
+    return float(np.abs(np.linalg.eigvals(gram @ coupling)).max()), size  # B = U M U^T has the eigenvalues of U^T U M
+
+
+def _complement_least(a: Matrix, lam: float, labels: np.ndarray, sizes: np.ndarray, diagonal: np.ndarray) -> float:
+    """mu: least eigenvalue of diag - A + lam J where the sums over every cluster vanish (inf if nothing is left)."""
+    n, r = len(labels), len(sizes)
+    if n == r:
+        return np.inf
+    q = np.zeros((n, r))
+    inside = np.flatnonzero(labels >= 0)
+    q[inside, labels[inside]] = 1 / np.sqrt(sizes[labels[inside]])
+    lift = float(np.abs(diagonal).max()) + float(np.abs(a).sum(axis=1).max()) + lam * n + 1.0
+    if n <= DENSE:
+        dense = a.toarray() if sparse.issparse(a) else np.asarray(a, dtype=float)
+        whole = np.diag(diagonal) - dense + lam
+        half = whole - q @ (q.T @ whole)
+        return least(half - (half @ q) @ q.T + lift * (q @ q.T), lift)[0]
+
+    def apply(x: np.ndarray) -> np.ndarray:
+        x = x.ravel()
+        along = q.T @ x
+        x = x - q @ along
+        y = diagonal * x - a @ x + lam * x.sum()
+        return y - q @ (q.T @ y) + lift * (q @ along)
+
+    return least(LinearOperator((n, n), matvec=apply, dtype=float), lift)[0]
+
+
+# ---- proposals
+
+
+def canonical_clusters(labels: np.ndarray) -> np.ndarray:
+    """Clusters numbered by their first vertex; outliers stay -1."""
+    names: dict[int, int] = {}
+    return np.array([-1 if c < 0 else names.setdefault(int(c), len(names)) for c in labels], dtype=np.int64)
+
+
+def greedy(a: Matrix, lam: float, labels: np.ndarray, eta: float | None, rounds: int = 30) -> np.ndarray:
+    """Likelihood moves: each vertex goes where e(i, C) - lam |C less i| is greatest, or out where none exceeds eta."""
+    labels = canonical_clusters(labels)
+    for _ in range(rounds):
+        if labels.max(initial=-1) < 0:
+            break
+        to, sizes = counts(a, labels)
+        own = labels[:, None] == np.arange(len(sizes))
+        gain = to - lam * (sizes - own)
+        new = gain.argmax(axis=1)
+        if eta is not None:
+            new = np.where(gain.max(axis=1) > eta / 2, new, -1)
+        new = canonical_clusters(new)
+        if np.array_equal(new, labels):
+            break
+        labels = new
+    return labels
+
+
+def proposals(a: Matrix, lam: float, eta: float | None) -> list[np.ndarray]:
+    """Partitions worth a certificate: spectral embeddings with k-means for every r, components; each improved."""
+    n = a.shape[0]
+    values, vectors = _leading(a, lam, min(MOST_CLUSTERS, n - 1))
+    found = [np.zeros(n, dtype=np.int64)]
+    if sparse.issparse(a):
+        found.append(sparse.csgraph.connected_components(a, directed=False)[1].astype(np.int64))
+    for r in range(1, min(MOST_CLUSTERS, n - 1) + 1):
+        if values[r - 1] <= 0:
+            break
+        points = vectors[:, :r] * np.sqrt(values[:r])
+        for groups in {r, r + 1, r + 2 if eta is not None else r + 1}:
+            if groups <= n and len(np.unique(points.round(9), axis=0)) >= groups:
+                found.append(KMeans(groups, n_init=3, random_state=0).fit_predict(points).astype(np.int64))
+    better = [greedy(a, lam, labels, eta) for labels in found]
+    unique = {canonical_clusters(x).tobytes(): canonical_clusters(x) for x in [*better, *found]}
+    return [x for x in unique.values() if x.max() >= 0]
+
+
+def _leading(a: Matrix, lam: float, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The k greatest eigenvalues of A - lam J in falling order, and their vectors."""
+    n = a.shape[0]
+    if n <= DENSE:
+        dense = a.toarray() if sparse.issparse(a) else np.asarray(a, dtype=float)
+        values, vectors = np.linalg.eigh(dense - lam)
+    else:
+        operator = LinearOperator((n, n), matvec=lambda x: a @ x.ravel() - lam * x.sum(), dtype=float)
+        values, vectors = eigsh(operator, k=k, which="LA", v0=np.cos(np.arange(n, dtype=float) ** 2), tol=1e-4)
+    order = np.argsort(values)[::-1][:k]
+    return values[order], vectors[:, order]
+
+
+class GeneralSolution(NamedTuple):
+    """Of the general program. Not differentially private.
+
+    Attributes:
+        labels: (n,) the certified partition, -1 for outliers, or None.
+        certificate: its terms, or None.
+        decided: whether absence is proved (True wherever a partition is certified).
+    """
+
+    labels: np.ndarray | None
+    certificate: GeneralCertificate | None
+    decided: bool
+
+
+def certified(a: Matrix, lam: float, eta: float | None, candidates: list[np.ndarray]) -> GeneralSolution | None:
+    """The first candidate with a positive margin: being unique, it is the only one."""
+    for labels in candidates:
+        if eta is None and (labels < 0).any():
+            continue
+        found = general_certificate(a, lam, labels, eta)
+        if found.margin > 0:
+            return GeneralSolution(canonical_clusters(labels), found, True)
+    return None
+
+
+def solve_general(a: Matrix, lam: float, eta: float | None, exact_limit: int = 300) -> GeneralSolution:
+    """The certified optimum of the general program; up to `exact_limit` vertices the program itself decides absence.
+
+    Above, or without the extra `exact`, absence is not proved (`decided` is False).
+    """
+    n = a.shape[0]
+    found = certified(a, lam, eta, proposals(a, lam, eta))
+    if found is not None:
+        return found
+    if n > exact_limit:
+        return GeneralSolution(None, None, False)
+    from private_sbm import exact
+
+    if not exact.available():
+        return GeneralSolution(None, None, False)
+    return exact.general(a, lam, eta)

@@ -1,0 +1,128 @@
+"""Neighbouring graphs for an audit: random ones, and ones on the way to where a certificate breaks.
+
+Neighbours differ in one edge (Section 1 of the paper); under `relabel` also in one label.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from private_sbm.certificates import certificate, to_margin
+from private_sbm.general import general_certificate
+
+NEAR = (0.5, 1.5)
+TRIES = 10
+
+
+class Setting(NamedTuple):
+    """What margins an audit is about.
+
+    Attributes:
+        model: "asymmetric", "general" or "censored".
+        n: vertices of the graphs that are made.
+        lam: penalty.
+        eta: trace penalty, or None.
+        step: how much one step moves lam_2: 2, or 4 under "relabel".
+        outliers: whether graphs are made with outliers.
+    """
+
+    model: str
+    n: int
+    lam: float
+    eta: float | None
+    step: float
+    outliers: bool
+
+
+class Pair(NamedTuple):
+    """Two neighbours (n, n), and the margin of the first as its planted partition has it."""
+
+    first: sparse.csr_array
+    second: sparse.csr_array
+    margin: float
+
+
+def planted_margin(setting: Setting, a: np.ndarray, labels: np.ndarray) -> float:
+    """The margin of a given partition, 0 where it is not certified: a lower bound on that of the graph."""
+    if setting.model == "general":
+        return max(0.0, general_certificate(a, setting.lam, labels, setting.eta).margin)
+    return to_margin(certificate(a, setting.lam, 1.0 - 2.0 * labels).lam2, setting.step)
+
+
+def planted(setting: Setting, gen: np.random.Generator, purity: float) -> tuple[np.ndarray, np.ndarray]:
+    """A dense graph with communities: an edge disagrees with its planted place with probability 1 - purity."""
+    n = setting.n
+    if setting.model == "general":
+        out = int(gen.integers(1, max(2, n // 6))) if setting.outliers else 0
+        first = (n - out) // 2
+        labels = np.repeat([0, 1, -1], [first, n - out - first, out])
+        same = (labels[:, None] == labels) & (labels[:, None] >= 0)
+    else:
+        cut = int(gen.integers(n // 2 - n // 8, n // 2 + n // 8 + 1))
+        labels = (np.arange(n) >= cut).astype(np.int64)
+        same = labels[:, None] == labels
+    wrong = gen.random((n, n)) > purity
+    if setting.model == "censored":
+        a = np.where(same, 1.0, -1.0) * np.where(wrong, -1.0, 1.0) * (gen.random((n, n)) < 0.8)
+    else:
+        a = (same ^ wrong).astype(float)
+    a = np.triu(a, 1)
+    return a + a.T, labels
+
+
+def flipped(setting: Setting, a: np.ndarray, gen: np.random.Generator) -> np.ndarray:
+    """A neighbour: one random pair changed."""
+    i, j = gen.choice(len(a), 2, replace=False)
+    other = a.copy()
+    if setting.model != "censored":
+        value = 1.0 - a[i, j]
+    elif a[i, j] == 0:
+        value = float(gen.choice([-1.0, 1.0]))
+    else:
+        value = -a[i, j] if setting.step == 4.0 and gen.random() < 0.7 else 0.0
+    other[i, j] = other[j, i] = value
+    return other
+
+
+def worst_flip(setting: Setting, a: np.ndarray, labels: np.ndarray, gen: np.random.Generator) -> np.ndarray:
+    """Of a few random neighbours the one whose planted margin is least."""
+    options = [flipped(setting, a, gen) for _ in range(TRIES)]
+    return min(options, key=lambda other: planted_margin(setting, other, labels))
+
+
+def walk(setting: Setting, gen: np.random.Generator) -> list[Pair]:
+    """Successive neighbours from a planted graph, mostly downhill, until the certificate breaks."""
+    a, labels = planted(setting, gen, float(gen.uniform(0.9, 1.0)))
+    margin, found = planted_margin(setting, a, labels), []
+    for _ in range(6 * setting.n):
+        other = worst_flip(setting, a, labels, gen) if gen.random() < 0.8 else flipped(setting, a, gen)
+        found.append(Pair(sparse.csr_array(a), sparse.csr_array(other), margin))
+        if margin == 0:
+            break
+        a, margin = other, planted_margin(setting, other, labels)
+    return found
+
+
+def make_pairs(setting: Setting, count: int, gen: np.random.Generator) -> list[Pair]:
+    """`count` pairs: two fifths near margin 1, two fifths above, the rest random graphs; from as many walks as needed.
+
+    Where the setting's graphs have no such margins, what was found within 40 walks more than `count` is filled up with
+    random graphs.
+    """
+    near: list[Pair] = []
+    above: list[Pair] = []
+    quota = 2 * count // 5
+    for _ in range(count + 40):
+        if len(near) >= quota and len(above) >= quota:
+            break
+        for pair in walk(setting, gen):
+            if NEAR[0] <= pair.margin <= NEAR[1] and len(near) < quota:
+                near.append(pair)
+            elif pair.margin > NEAR[1] and len(above) < quota and gen.random() < 0.3:
+                above.append(pair)
+    rest = []
+    while len(near) + len(above) + len(rest) < count:
+        a, _ = planted(setting, gen, float(gen.uniform(0.5, 1.0)))
+        rest.append(Pair(sparse.csr_array(a), sparse.csr_array(flipped(setting, a, gen)), 0.0))
+    return [*near, *above, *rest]
