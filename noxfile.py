@@ -1,7 +1,8 @@
 """The sessions of this repository. Package names are read from the folders; none stands here.
 
 `nox` alone runs lint, test and integration. `SINCE=<rev>` keeps the packages that a change touches, `SHARD=i/n` every
-n-th of them, `PYTHONS="3.12 3.13"` chooses the interpreters.
+n-th of them, `PYTHONS="3.12 3.13"` chooses the interpreters. A package whose pyproject.toml says what is missing
+(`[tool.offprints] unfinished = "…"`) takes part with `UNFINISHED=1` only.
 """
 
 import json

@@ -123,8 +123,17 @@ def test_packages_know_whether_they_need_torch(history):
     }
 
 
+def test_an_unfinished_package_takes_part_only_when_asked(history, monkeypatch):
+    pyproject = (history.root / "packages/two-method/pyproject.toml").read_text(encoding="utf-8")
+    history.write({"packages/two-method/pyproject.toml": pyproject + '\n[tool.offprints]\nunfinished = "the claims"\n'})
+    assert list(workspace.discover(history.root)) == ["offprints", "one-method"]
+    assert [package.unfinished for package in workspace.members(history.root)] == ["", "", "the claims"]
+    monkeypatch.setenv("UNFINISHED", "1")
+    assert list(workspace.discover(history.root)) == ["offprints", "one-method", "two-method"]
+
+
 def test_the_session_runs_only_the_affected_package(clone):
-    methods = [path.parent.name for path in sorted(clone.root.glob("packages/*/pyproject.toml"))]
+    methods = [dist for dist in workspace.discover(clone.root) if dist != "offprints"]
     everything = clone.nox("--list").stdout
     clone.write({f"packages/{methods[0]}/notes.txt": "changed"})
     listed = clone.nox("--list", SINCE="HEAD").stdout

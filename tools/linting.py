@@ -9,7 +9,7 @@ from nox.command import CommandFailed
 
 from tools import lock, wheels
 from tools.environment import build, uv
-from tools.workspace import ROOT, Package
+from tools.workspace import ROOT, Package, members
 
 WORKFLOWS = ".github/workflows"
 
@@ -32,8 +32,12 @@ def run(session: nox.Session, packages: dict[str, Package]) -> None:
         return lambda: session.run(*words) and None
 
     sources = [f"{package.folder.relative_to(ROOT)}/src" for package in packages.values()]
-    step("ruff check", command("ruff", "check", "."))
-    step("ruff format", command("ruff", "format", "--check", "."))
+    waiting = [package for package in members() if package.dist not in packages]
+    for package in waiting:
+        session.warn(f"{package.dist} is unfinished and not checked (UNFINISHED=1 does): {package.unfinished}")
+    apart = [f"--exclude={package.folder.relative_to(ROOT)}" for package in waiting]
+    step("ruff check", command("ruff", "check", *apart, "."))
+    step("ruff format", command("ruff", "format", "--check", *apart, "."))
     step("types", command("pyrefly", "check", *sources, "noxfile.py", "tools"))
     for package in packages.values():
         step(f"dependencies of {package.dist}", lambda package=package: deptry(session, package))
