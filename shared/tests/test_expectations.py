@@ -90,10 +90,13 @@ def test_bound() -> None:
     infinite = bound("limit", truth="error", ceiling=100).judge(values(limit=[math.inf] * 3, error=ONES[:3]))
     assert infinite.verdict is Verdict.FAILS
     finding = upper.judge(values(limit=[2, 2, 3], error=[1, 2, 1]))
+    assert finding.text == "error ≤ limit everywhere, median ratio ≤ 3"
     assert (finding.statistic, finding.interval) == (2.0, (1.0, 3.0))
     assert verdict(bound("limit", truth="error"), limit=[0.0, 1.0, 1.0], error=[0.0, 0.0, 0.0]) == "holds"
     lower = bound("floor", truth="loss", ceiling=2, kind="lower")
     assert verdict(lower, floor=[1, 1, 1], loss=[1, 2, 1.5]) == "holds"
+    open_end = bound("floor", truth="loss", kind="lower").judge(values(floor=[1], loss=[1]))
+    assert open_end.text == "loss ≥ floor everywhere, median ratio"
     assert verdict(lower, floor=[1.1, 1, 1], loss=[1, 2, 1.5]) == "fails"
     assert verdict(bound("limit", truth=1.0), limit=[1 - 1e-10]) == "holds"  # rounding is no violation
     assert upper.names() == {"limit", "error"}

@@ -219,7 +219,7 @@ class bound:
         middle = float(np.median(ratio))
         true = bool((beneath <= above + slack).all()) and middle <= self.ceiling
         text = f"{_named(self.truth)} {'≤' if self.kind == 'upper' else '≥'} {self.metric} everywhere"
-        text += f", median ratio ≤ {self.ceiling:g}" if math.isfinite(self.ceiling) else ""
+        text += ", median ratio" + (f" ≤ {self.ceiling:g}" if math.isfinite(self.ceiling) else "")
         return Finding(text, Verdict.HOLDS if true else Verdict.FAILS, middle, (float(ratio.min()), float(ratio.max())))
 
 
