@@ -1,0 +1,184 @@
+"""The automaton of Section 3 as a JSON document, and back: what saving, editing by hand and graphs share."""
+
+import json
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from offprints import checkpoint
+from offprints.checks import Problems
+
+from dfa_rag._version import DIST, VERSION
+from dfa_rag.automaton import Automaton
+from dfa_rag.data import ROLES
+from dfa_rag.merging import Merge
+from dfa_rag.tree import TURN_END
+
+if TYPE_CHECKING:
+    from dfa_rag.dfa import DialogueDFA
+
+FORMAT = "dfa-rag.automaton/1"
+SETTINGS = ("min_support", "merge_threshold", "similarity", "lookahead", "max_states", "on_repeat")
+
+
+def document(dfa: "DialogueDFA") -> dict:
+    """Everything but the texts, as JSON values. A similarity of the user's own is written as "custom"."""
+    lists = dfa.automaton
+    settings = {name: getattr(dfa, name) for name in SETTINGS}
+    if callable(settings["similarity"]):
+        settings["similarity"] = "custom"
+    states = [
+        {
+            "id": q, "name": lists.names[q], "role": lists.roles[q], "entry": lists.entry[q],
+            "support": lists.support[q], "forbidden": q in lists.forbidden, "merge_into": None,
+            "examples": list(lists.examples[q]), "visits": lists.visits[q].tolist(), "ends": lists.ends[q].tolist(),
+        }
+        for q in range(len(lists))
+    ]  # fmt: skip
+    tags = [None, *lists.tags]
+    edges = [
+        {"from": q, "tag": tags[letter], "to": child, "passes": lists.passes[q][letter]}
+        for q, children in enumerate(lists.children)
+        for letter, child in sorted(children.items())
+    ]
+    return {
+        "format": FORMAT, "settings": settings, "threshold": dfa.threshold, "tags": lists.tags, "states": states,
+        "transitions": edges, "dialogues": lists.dialogues,
+        "training": [[list(turn) for turn in dfa._training[name]] for name in lists.dialogues],
+        "merges": [list(merge) for merge in dfa.merge_history],
+        "joined": [[list(place) for place in pair] for pair in dfa._joined],
+    }  # fmt: skip
+
+
+def from_document(dfa: "DialogueDFA", content: Mapping, where: str) -> "DialogueDFA":
+    """Fill a fresh `DialogueDFA` from a document, and apply the edits in it: forbidden, then merge_into.
+
+    Raises:
+        ValueError: listing all that is wrong with it.
+    """
+    if not isinstance(content, Mapping) or content.get("format") != FORMAT:
+        got = content.get("format") if isinstance(content, Mapping) else type(content).__name__
+        raise ValueError(f"{where} must hold an automaton of format {FORMAT!r}, got {got!r}.")
+    missing = [
+        name for name in ("settings", "tags", "states", "transitions", "dialogues", "training") if name not in content
+    ]
+    if missing:
+        raise ValueError(f"{where}: the fields {', '.join(missing)} are missing.")
+    states, edges = content["states"], content["transitions"]
+    _check(content, where)
+    settings = dict(content["settings"])
+    if settings["similarity"] == "custom":
+        settings["similarity"] = "lookahead"
+    dfa.__init__(**settings)
+    codes = {tag: code for code, tag in enumerate(content["tags"], 1)} | {None: TURN_END}
+    children: list[dict[int, int]] = [{} for _ in states]
+    passes: list[dict[int, int]] = [{} for _ in states]
+    for edge in edges:
+        children[edge["from"]][codes[edge["tag"]]] = edge["to"]
+        passes[edge["from"]][codes[edge["tag"]]] = edge["passes"]
+    dfa._automaton = Automaton(
+        list(content["tags"]), children, passes, [s["role"] for s in states], [bool(s["entry"]) for s in states],
+        [np.array(s["visits"], dtype=np.int64).reshape(-1, 2) for s in states],
+        [np.array(s["ends"], dtype=np.int64) for s in states], [s["name"] for s in states],
+        {q for q, s in enumerate(states) if s["forbidden"]}, [tuple(s["examples"]) for s in states],
+        list(content["dialogues"]),
+    )  # fmt: skip
+    dfa.threshold = content.get("threshold")
+    pairs = zip(content["dialogues"], content["training"], strict=True)
+    dfa._training = {name: [tuple(turn) for turn in turns] for name, turns in pairs}
+    dfa.merge_history = [Merge(*merge) for merge in content.get("merges", [])]
+    dfa._joined = [((a[0], a[1]), (b[0], b[1])) for a, b in content.get("joined", [])]
+    for name, into in [(s["name"], s["merge_into"]) for s in states if s.get("merge_into") is not None]:
+        if name in dfa.automaton.names and into in dfa.automaton.names:  # an earlier merge may have folded it in
+            dfa.merge_states(dfa.state(into), dfa.state(name))
+    return dfa
+
+
+def _check(content: Mapping, where: str) -> None:
+    """Ids, names, roles and edges of an edited document."""
+    states, known = content["states"], {None, *content["tags"]}
+    names = [s.get("name") for s in states]
+    with Problems(f"cannot read {where}") as problems:
+        if not states:
+            problems.add("there are no states")
+        for q, s in enumerate(states):
+            lacking = [f for f in ("name", "role", "entry", "visits", "ends", "examples", "forbidden") if f not in s]
+            if lacking:
+                problems.add(f"state {q}: the fields {', '.join(lacking)} are missing")
+            elif s["role"] not in ROLES:
+                problems.add(f"state {q}: role must be 'user' or 'system', got {s['role']!r}")
+            if s.get("id") != q:
+                problems.add(f"state {q}: id must be {q}, its place in the list, got {s.get('id')!r}")
+            if names.count(s.get("name")) > 1 or not s.get("name"):
+                problems.add(f"state {q}: name must be its own and not empty, got {s.get('name')!r}")
+            if s.get("merge_into") is not None and s["merge_into"] not in names:
+                problems.add(f"state {q}: merge_into must name a state, got {s['merge_into']!r}")
+        seen = set()
+        for k, edge in enumerate(content["transitions"]):
+            ends = [edge.get("from"), edge.get("to")]
+            if not all(isinstance(q, int) and 0 <= q < len(states) for q in ends) or edge.get("tag", "") not in known:
+                problems.add(f"transition {k}: from, to and tag must name states and a tag (or null), got {edge}")
+            elif (ends[0], edge["tag"]) in seen:
+                problems.add(f"transition {k}: state {ends[0]} has two edges on {edge['tag']!r}; merge their targets")
+            elif (states[ends[0]].get("role") == states[ends[1]].get("role")) is (edge["tag"] is None):
+                problems.add(f"transition {k}: the role must change at the end of a turn (tag null), and only there")
+            seen.add((ends[0], edge.get("tag")))
+
+
+def to_json(dfa: "DialogueDFA") -> str:
+    """The document, one line a state or transition."""
+    content = document(dfa)
+    lines = ["{"]
+    for name, value in content.items():
+        if isinstance(value, list) and value:
+            rows = ",\n".join("  " + json.dumps(row, ensure_ascii=False) for row in value)
+            lines.append(f' "{name}": [\n{rows}\n ],')
+        else:
+            lines.append(f' "{name}": {json.dumps(value, ensure_ascii=False)},')
+    lines[-1] = lines[-1].rstrip(",")
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def from_json(dfa: "DialogueDFA", source: str | Path) -> "DialogueDFA":
+    """Read a document, from a file or from the text itself."""
+    inline = isinstance(source, str) and source.lstrip().startswith("{")
+    where = "the text" if inline else str(source)
+    text = str(source) if inline else Path(source).read_text(encoding="utf-8")
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{where}:{error.lineno}: not JSON ({error.msg}).") from error
+    return from_document(dfa, content, where)
+
+
+def save(dfa: "DialogueDFA", path: str | Path) -> Path:
+    """Arrays as tensors, the rest as the checkpoint's configuration."""
+    content, tensors = document(dfa), {}
+    for field in ("visits", "ends"):
+        parts = [np.array(s.pop(field), dtype=np.int64) for s in content["states"]]
+        width = (-1, 2) if field == "visits" else (-1,)
+        tensors[field] = np.concatenate([part.reshape(width) for part in parts])
+        tensors[f"{field}_offsets"] = np.cumsum([0, *(len(part) for part in parts)])
+    codes = dfa.automaton.codes
+    turns = [turn for turns in content.pop("training") for turn in turns]
+    tensors["training"] = np.array([codes[tag] for turn in turns for tag in turn], dtype=np.int64)
+    tensors["training_turns"] = np.cumsum([0, *map(len, turns)])
+    rounds = [len(dfa._training[name]) for name in content["dialogues"]]
+    tensors["training_dialogues"] = np.cumsum([0, *rounds])
+    return checkpoint.save(path, tensors, method=DIST, version=VERSION, config=content)
+
+
+def load(dfa: "DialogueDFA", path: str | Path) -> "DialogueDFA":
+    """Read what `save` wrote."""
+    read = checkpoint.load(path, method=DIST)
+    tensors, content = {name: np.asarray(value) for name, value in read.tensors.items()}, dict(read.config)
+    for field in ("visits", "ends"):
+        bounds = pairwise(tensors[f"{field}_offsets"].tolist())
+        for record, (a, b) in zip(content["states"], bounds, strict=True):
+            record[field] = tensors[field][a:b].tolist()
+    tags, codes = content["tags"], tensors["training"].tolist()
+    turns = [[tags[code - 1] for code in codes[a:b]] for a, b in pairwise(tensors["training_turns"].tolist())]
+    content["training"] = [turns[a:b] for a, b in pairwise(tensors["training_dialogues"].tolist())]
+    return from_document(dfa, content, str(path))
