@@ -96,7 +96,7 @@ def discrete_laplace_tail(eps: float, m: int) -> float:
 
 
 def ch_divergence(rho: float, a: float, b: float) -> float:
-    """max over t of rho (t a + (1 - t) b - a^t b^(1-t)) + (1 - rho) (t b + (1 - t) a - b^t a^(1-t)), on a fine grid."""
+    """Greatest of rho (t a + (1-t) b - a^t b^(1-t)) + (1 - rho) (t b + (1-t) a - b^t a^(1-t)) over a grid of t."""
     t = np.linspace(0, 1, 200_001)
     first = t * a + (1 - t) * b - np.exp(t * log(a) + (1 - t) * log(b))
     second = t * b + (1 - t) * a - np.exp(t * log(b) + (1 - t) * log(a))

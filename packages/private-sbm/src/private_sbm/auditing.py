@@ -5,7 +5,7 @@ sum_o max(0, P(o) - e^eps Q(o)), is exact. Beside it the two facts behind the pr
 differ by at most 1, and neighbours with different outputs have margins of at most 1.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import exp, inf, log
 from typing import Protocol
@@ -17,7 +17,7 @@ from scipy import sparse, stats
 
 from private_sbm.certificates import ROUNDING
 from private_sbm.estimator import Evidence, PrivateSBM
-from private_sbm.graphs import adjacency
+from private_sbm.graphs import Matrix, adjacency
 from private_sbm.mechanism import integers
 from private_sbm.neighbours import NEAR, Pair, Setting, make_pairs
 from private_sbm.solvers import ENUMERABLE, enumerated
@@ -28,8 +28,15 @@ SLACK = 1e-9
 class Mechanism(Protocol):
     """What is audited: `PrivateSBM`, a subclass, or anything alike."""
 
-    eps: float
-    delta: float
+    @property
+    def eps(self) -> float:
+        """Privacy of the noisy test."""
+        ...
+
+    @property
+    def delta(self) -> float:
+        """Likewise."""
+        ...
 
     def evidence(self, X: object) -> Evidence:
         """Margin and labels of a graph, before noise."""
@@ -39,7 +46,7 @@ class Mechanism(Protocol):
         """Probability of release at a margin."""
         ...
 
-    def noisy_test(self, margin: float, below: object) -> bool:
+    def noisy_test(self, margin: float, below: Callable[[int], int]) -> bool:
         """One draw of the release."""
         ...
 
@@ -89,7 +96,11 @@ class AuditReport:
 
 
 def audit(
-    mechanism: Mechanism, pairs: int | Sequence[tuple[object, object]] = 500, *, samples: int = 0, n: int | None = None,
+    mechanism: Mechanism,
+    pairs: int | Sequence[tuple[object, object]] = 500,
+    *,
+    samples: int = 0,
+    n: int | None = None,
     seed: int = 0,
 ) -> AuditReport:
     """Look for violations of (eps, delta)-edge privacy.
@@ -98,7 +109,8 @@ def audit(
         mechanism: a `PrivateSBM`, or an object with its `evidence`, `tail`, `noisy_test`, `eps` and `delta`.
         pairs: how many neighbouring pairs to make (two fifths near margin 1, two fifths above), or pairs of graphs.
         samples: draws of the noise for each of the five worst pairs; 0: exact probabilities only.
-        n: vertices of the graphs made; by default 12 (general: 14), or where a and b are given as few as keep p below 0.9.
+        n: vertices of the graphs made; by default 12 (general: 20), or as few as keep p below 0.9 for
+            a given a.
         seed: of graphs and draws.
 
     Returns:
@@ -115,14 +127,14 @@ def audit(
         given = make_pairs(setting_of(mechanism, n), pairs, gen)
     else:
         signed = getattr(mechanism, "model", "") == "censored"
-        given = [Pair(*(adjacency(graph, signed)[0] for graph in pair), 0.0) for pair in pairs]
+        given = [Pair(adjacency(first, signed)[0], adjacency(second, signed)[0], 0.0) for first, second in pairs]
     if mechanism.tail(1.0) > mechanism.delta * (1 + SLACK):
         report._add("tail")
     worst: list[tuple[float, Evidence, Evidence]] = []
     cache: dict[bytes, Evidence] = {}
     for pair in given:
-        sides = [_evidence(mechanism, graph, cache, report) for graph in (pair.first, pair.second)]
-        worst.append((_compare(mechanism, sides[0], sides[1], report), *sides))
+        first, second = (_evidence(mechanism, graph, cache, report) for graph in (pair.first, pair.second))
+        worst.append((_compare(mechanism, first, second, report), first, second))
     if samples:
         _sample(mechanism, sorted(worst, key=lambda item: -item[0])[:5], samples, seed, report)
     return report
@@ -137,7 +149,7 @@ def setting_of(mechanism: Mechanism, n: int | None) -> Setting:
     if not isinstance(mechanism, PrivateSBM):
         raise ValueError("pairs must be graphs unless the mechanism is a PrivateSBM, got a number. Pass pairs.")
     if n is None:
-        n = 14 if mechanism.model == "general" else 12
+        n = 20 if mechanism.model == "general" else 12
         if mechanism.model != "censored" and mechanism.a is not None and isinstance(mechanism.lam, str):
             while mechanism.a * log(n) / n > 0.9:
                 n += 2
@@ -147,7 +159,7 @@ def setting_of(mechanism: Mechanism, n: int | None) -> Setting:
     return Setting(mechanism.model, n, empty.lam, empty.eta, step, outliers)
 
 
-def _evidence(mechanism: Mechanism, graph: sparse.csr_array, cache: dict[bytes, Evidence], report: AuditReport) -> Evidence:
+def _evidence(mechanism: Mechanism, graph: Matrix, cache: dict[bytes, Evidence], report: AuditReport) -> Evidence:
     key = graph.toarray().tobytes()
     if key not in cache:
         found = cache[key] = mechanism.evidence(graph)
@@ -171,12 +183,12 @@ def _compare(mechanism: Mechanism, first: Evidence, second: Evidence, report: Au
     same = _same(first.labels, second.labels)
     if not same and max(margins) > 1 + ROUNDING:
         report._add("output")
-    chances = [0.0 if side.labels is None else mechanism.tail(side.margin) for side in (first, second)]
-    loss = max(_delta(*chances, same, mechanism.eps), _delta(*chances[::-1], same, mechanism.eps))
+    p, q = (0.0 if side.labels is None else mechanism.tail(side.margin) for side in (first, second))
+    loss = max(_delta(p, q, same, mechanism.eps), _delta(q, p, same, mechanism.eps))
     report.exact_loss = max(report.exact_loss, loss)
     if loss > mechanism.delta * (1 + SLACK):
         report._add("loss")
-    needed = max(_least_eps(*chances, same, mechanism.delta), _least_eps(*chances[::-1], same, mechanism.delta))
+    needed = max(_least_eps(p, q, same, mechanism.delta), _least_eps(q, p, same, mechanism.delta))
     report.eps_lower_bound = max(report.eps_lower_bound, needed)
     return loss / mechanism.delta
 
@@ -188,7 +200,7 @@ def _same(first: np.ndarray | None, second: np.ndarray | None) -> bool:
 
 
 def _delta(p: float, q: float, same: bool, eps: float) -> float:
-    """sum over outputs of max(0, P - e^eps Q), release probabilities p and q."""
+    """The sum over outputs of max(0, P - e^eps Q), release probabilities p and q."""
     factor = exp(min(eps, 700.0))
     labels = max(0.0, p - factor * q) if same else p
     return labels + max(0.0, (1 - p) - factor * (1 - q))

@@ -10,13 +10,13 @@ import networkx as nx
 import numpy as np
 from offprints.checks import require_choice, require_range
 from scipy import sparse
-from scipy.sparse.linalg import LinearOperator, eigsh
+from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 from sklearn.base import BaseEstimator, ClusterMixin
 
 from private_sbm import solvers
 from private_sbm.certificates import DENSE, FLOOR
 from private_sbm.estimator import Evidence, PrivateSBM, Release
-from private_sbm.graphs import Matrix, adjacency
+from private_sbm.graphs import Matrix, adjacency, dense, operator
 from private_sbm.mechanism import integers, require_privacy
 from private_sbm.thresholds import tau
 
@@ -59,7 +59,7 @@ def spectral_recover(X: object, lam: float, refine: bool = True, signed: bool = 
 
 
 def mle_recover(X: object, lam: float, signed: bool = False) -> np.ndarray:
-    """argmax over s of s^T (A - lam J) s by enumeration (n <= 14), without privacy: the likelihood at tau's lam.
+    """The maximiser of s^T (A - lam J) s by enumeration (n <= 14), without privacy: the likelihood at tau's lam.
 
     Raises:
         TypeError, ValueError: as `spectral_recover`; more than 14 vertices.
@@ -71,7 +71,7 @@ def mle_recover(X: object, lam: float, signed: bool = False) -> np.ndarray:
 
 
 def louvain_recover(X: object, seed: int = 0) -> np.ndarray:
-    """networkx's Louvain communities, numbered by their first vertex: a rough reference without privacy or model."""
+    """Louvain communities by networkx, numbered by first vertex: a rough reference without privacy or model."""
     a, _ = adjacency(X)
     found = nx.community.louvain_communities(nx.from_scipy_sparse_array(a), seed=seed)
     labels = np.empty(a.shape[0], dtype=np.int64)
@@ -81,12 +81,20 @@ def louvain_recover(X: object, seed: int = 0) -> np.ndarray:
 
 
 def leading_vector(a: Matrix, lam: float) -> np.ndarray:
-    """Unit eigenvector of the greatest eigenvalue of A - lam J."""
+    """Unit eigenvector of the greatest eigenvalue of A - lam J.
+
+    Raises:
+        RuntimeError: if the iteration does not converge.
+    """
     n = a.shape[0]
     if n <= DENSE:
-        return np.linalg.eigh((a.toarray() if sparse.issparse(a) else a) - lam)[1][:, -1]
-    operator = LinearOperator((n, n), matvec=lambda x: a @ x.ravel() - lam * x.sum(), dtype=float)
-    return eigsh(operator, k=1, which="LA", v0=np.cos(np.arange(n, dtype=float) ** 2), tol=1e-5)[1][:, 0]
+        return np.linalg.eigh(dense(a) - lam)[1][:, -1]
+    moved = operator(n, lambda x: a @ x.ravel() - lam * x.sum())
+    start = np.cos(np.arange(n, dtype=float) ** 2)
+    try:
+        return eigsh(moved, k=1, which="LA", v0=start, tol=1e-5)[1][:, 0]
+    except ArpackNoConvergence:  # its message would hold eigenvalues of a secret graph
+        raise RuntimeError("the leading eigenvector did not converge.") from None
 
 
 def _all_signs(n: int) -> np.ndarray:
@@ -247,7 +255,7 @@ class MLEStability(PrivateSBM):
         """
         self._validate()
         require_choice("model", self.model, ("asymmetric", "censored"))
-        a = X if isinstance(X, sparse.csr_array) else adjacency(X, signed=self.model == "censored")[0]
+        a: Matrix = X if isinstance(X, sparse.csr_array) else adjacency(X, signed=self.model == "censored")[0]
         n = a.shape[0]
         require_range("number of vertices", n, low=0, high=solvers.ENUMERABLE)
         lam, _ = self._penalties(a, integers(self.random_state))
@@ -270,8 +278,8 @@ class ConcentrationSBM(PrivateSBM):
     """The distance bound by concentration (Section 1 of the paper): balanced communities, lam = (p + q) / 2.
 
     L_conc = max(0, (min_i d_i - ||A - E_s A|| + p) / 2), E_s A the expected adjacency of the partition s. It is at most
-    the certificate's margin, and 1-Lipschitz: a flip moves d by 1 and the norm by 1. Takes the arguments of `PrivateSBM`
-    (asymmetric model, a and b given).
+    the certificate's margin, and 1-Lipschitz: a flip moves d by 1 and the norm by 1. Takes the arguments of
+    `PrivateSBM` (asymmetric model, a and b given).
     """
 
     def evidence(self, X: object, below: object = None) -> Evidence:
@@ -284,7 +292,7 @@ class ConcentrationSBM(PrivateSBM):
         if self.a is None or self.b is None:
             raise ValueError("a and b must be given: the bound compares with the expected adjacency.")
         self._validate()
-        a = X if isinstance(X, sparse.csr_array) else adjacency(X)[0]
+        a: Matrix = X if isinstance(X, sparse.csr_array) else adjacency(X)[0]
         n = a.shape[0]
         p, q = self.a * log(n) / n, self.b * log(n) / n
         lam = (p + q) / 2
@@ -309,6 +317,6 @@ def concentration_margin(a: Matrix, s: np.ndarray, p: float, q: float) -> float:
         norm = float(np.abs(np.linalg.eigvalsh(np.column_stack([apply(e) for e in np.eye(n)]))).max())
     else:
         start = np.cos(np.arange(n, dtype=float) ** 2)
-        operator = LinearOperator((n, n), matvec=apply, dtype=float)
-        norm = float(np.abs(eigsh(operator, k=1, which="LM", v0=start, tol=1e-8, return_eigenvectors=False)[0]))
+        moved = operator(n, apply)
+        norm = float(np.abs(eigsh(moved, k=1, which="LM", v0=start, tol=1e-8, return_eigenvectors=False)[0]))
     return (float(d.min()) - norm + p) / 2

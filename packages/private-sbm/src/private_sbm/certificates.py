@@ -15,7 +15,7 @@ import numpy as np
 from scipy import linalg
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
-from private_sbm.graphs import Matrix
+from private_sbm.graphs import Matrix, dense, greatest_degree, operator
 
 FLOOR = 1e-3
 """A certificate counts when lam_2 exceeds this: what makes the solvers' proofs of absence finite."""
@@ -40,7 +40,7 @@ class Certificate(NamedTuple):
 
 
 def dual_diagonal(a: Matrix, lam: float, s: np.ndarray) -> np.ndarray:
-    """d (n,): s_i (A s)_i - lam s_i (1^T s)."""
+    """The diagonal d (n,): s_i (A s)_i - lam s_i (1^T s)."""
     return s * (a @ s) - lam * s * s.sum()
 
 
@@ -53,7 +53,7 @@ def least(operator: LinearOperator | np.ndarray, scale: float, tol: float = 1e-9
         small = len(operator) <= 64  # where LAPACK's overhead counts
         values, vectors = np.linalg.eigh(operator) if small else linalg.eigh(operator, subset_by_index=[0, 0])
         return float(values[0]), vectors[:, 0]
-    n = operator.shape[0]
+    n = int(operator.shape[0])  # type: ignore[index]
     start = np.cos(np.arange(n, dtype=float) ** 2)  # deterministic: equal graphs have equal margins
     for lanczos in (40, 120):
         try:
@@ -84,10 +84,10 @@ def certificate(a: Matrix, lam: float, s: np.ndarray) -> Certificate:
     if s.shape != (n,) or not np.all(np.abs(s) == 1):
         raise ValueError(f"s must be {n} entries of -1 or 1, one for each vertex, got shape {s.shape}.")
     d = dual_diagonal(a, lam, s)
-    lift = float(np.abs(d).max(initial=0.0)) + float(np.abs(a).sum(axis=1).max(initial=0.0)) + lam * n + 1.0
+    lift = float(np.abs(d).max(initial=0.0)) + greatest_degree(a) + lam * n + 1.0
     if n <= DENSE:
-        dense = a.toarray() if hasattr(a, "toarray") else np.asarray(a, dtype=float)
-        value, vector = least(np.diag(d) - dense + lam + (lift / n) * np.outer(s, s), lift)
+        entries = dense(a)
+        value, vector = least(np.diag(d) - entries + lam + (lift / n) * np.outer(s, s), lift)
         return Certificate(value, d, vector)
 
     def apply(x: np.ndarray) -> np.ndarray:
@@ -97,12 +97,12 @@ def certificate(a: Matrix, lam: float, s: np.ndarray) -> Certificate:
         y = d * x - a @ x + lam * x.sum()
         return y - ((s @ y) / n) * s + lift * along * s
 
-    value, vector = least(LinearOperator((n, n), matvec=apply, dtype=float), lift)
+    value, vector = least(operator(n, apply), lift)
     return Certificate(value, d, vector)
 
 
 def hopeless(a: Matrix, lam: float, s: np.ndarray) -> bool:
-    """Whether lam_2 cannot exceed the floor: e_i less its part along s has Rayleigh quotient (d_i + lam) n / (n - 1)."""
+    """Whether lam_2 cannot exceed the floor: e_i off s has Rayleigh quotient (d_i + lam) n / (n - 1)."""
     n = len(s)
     return (float(dual_diagonal(a, lam, s).min()) + lam) * n / (n - 1) <= FLOOR
 

@@ -29,7 +29,7 @@ METHOD = Method(
     deviations=[
         "The distance to instability is bounded by the dual certificate of the semidefinite program instead of the "
         "paper's concentration of a graph: one eigenvalue, a proof for every graph, and never a smaller margin.",
-        "The constructions, proofs and private thresholds here were derived from the paper's abstract and introduction; "
+        "The constructions, proofs and private thresholds here were derived from its abstract and introduction: "
         "the constants of its own thresholds may differ, and no numbers of its experiments are quoted.",
         "General model: the trace penalty eta is public. With the best eta of each graph, one graph can have two "
         "partitions with large margins, and which one is released could hang on one edge.",
@@ -165,7 +165,7 @@ def polynomial_time(seed: int, scale: Scale, device: str) -> experiments.Metrics
 @METHOD.claim(
     "privacy",
     where="Privacy theorem (abstract)",
-    says="(eps, delta)-edge privacy for every graph: exact loss over random and adversarial neighbours of three models.",
+    says="(eps, delta)-edge privacy for every graph: exact loss over random and adversarial neighbours.",
     expect=[
         *(bound("delta", f"loss_{name}") for name in ("asymmetric", "censored", "relabel", "general")),
         *(bound("one", f"jump_{name}", tol=1e-6) for name in ("asymmetric", "censored", "relabel", "general")),
@@ -194,7 +194,7 @@ def phase(runs: Mapping[str, Runs]) -> "Figure":
 @METHOD.figure(
     "release",
     needs=["private-recovery"],
-    caption="Release probability against eps at delta = 1 / n^2 for several n (a = 30, b = 2), and the asymptotic eps*.",
+    caption="Release probability against eps at delta = 1 / n^2 for several n (a = 30, b = 2), and asymptotic eps*.",
 )
 def release(runs: Mapping[str, Runs]) -> "Figure":
     """One line for each n."""

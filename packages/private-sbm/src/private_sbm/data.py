@@ -1,6 +1,6 @@
 """Readers of graph files: edge lists, SNAP, signed lists, GraphML, Matrix Market; and networkx's own graphs.
 
-Networks whose edges are private: Section 1 of the paper. An error names the file, the line and the field, not the content.
+Networks whose edges are private: Section 1 of the paper. An error names file, line and field, not the content.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,6 +12,8 @@ import numpy as np
 from offprints.checks import require_choice
 from scipy.io import mmread
 from scipy.sparse import coo_array
+
+from private_sbm.graphs import Matrix
 
 FORMATS = {
     ".txt": "snap", ".snap": "snap", ".edges": "edges", ".edgelist": "edges", ".csv": "edges", ".tsv": "edges",
@@ -65,7 +67,7 @@ def read_edges(path: str | Path) -> nx.Graph:
         ValueError: naming the line with a single field.
     """
     graph = nx.Graph()
-    graph.add_edges_from(fields[:2] for _, fields in _fields(Path(path), 2))
+    graph.add_edges_from((fields[0], fields[1]) for _, fields in _fields(Path(path), 2))
     return graph
 
 
@@ -128,7 +130,7 @@ def read_matrix_market(path: str | Path) -> nx.Graph:
         ValueError: if it is no such file, or not square or symmetric.
     """
     try:
-        matrix = coo_array(mmread(path))
+        matrix: Matrix = coo_array(mmread(path))
     except (ValueError, TypeError, StopIteration, IndexError) as error:
         raise ValueError(f"{path}: must be a Matrix Market file ({type(error).__name__}).") from None
     if matrix.shape[0] != matrix.shape[1] or abs(matrix - matrix.T).sum() != 0:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from math import sqrt
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from offprints import checkpoint
@@ -20,7 +20,7 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from private_sbm import exact, solvers
 from private_sbm.certificates import to_margin
 from private_sbm.general import solve_general
-from private_sbm.graphs import adjacency
+from private_sbm.graphs import Matrix, adjacency
 from private_sbm.ledger import PrivacyLedger
 from private_sbm.mechanism import NOISES, integers, release_probability, released, require_privacy
 from private_sbm.penalty import LAMS, balanced_penalty, noise_level, noisy_density, tau_penalty, trace_penalty
@@ -197,7 +197,7 @@ class PrivateSBM(ClusterMixin, BaseEstimator):
         return release_probability(margin, self.eps, self.delta, self.noise)
 
     def guarantee(self, n: int) -> str:
-        """ "proved" or "heuristic", from public facts: the solver decides every graph of n vertices, or may miss one."""
+        """Give "proved" if the solver decides every graph of n vertices, "heuristic" if it may miss one."""
         if self.model == "general":
             return "proved" if n <= self.exact_limit and exact.available() else "heuristic"
         return "heuristic" if self.solver == "power" else "proved"
@@ -238,9 +238,9 @@ class PrivateSBM(ClusterMixin, BaseEstimator):
             FileNotFoundError, ValueError: if there is no such file, or it is damaged or another method's.
         """
         found = checkpoint.load(path, method=METHOD)
-        config = dict(found.config)
+        config: dict[str, Any] = dict(found.config)
         result, n = config.pop("result"), config.pop("n")
-        loaded = cls(**config)  # type: ignore[arg-type]
+        loaded = cls(**config)
         labels = found.tensors.get("labels")
         loaded.labels_ = None if labels is None else np.asarray(labels)
         loaded.result_ = Release(result["released"], loaded.labels_, result["eps"], loaded.delta, result["guarantee"])
@@ -267,30 +267,26 @@ class PrivateSBM(ClusterMixin, BaseEstimator):
         """One draw of L + X > T for a certified margin; `below(k)` draws a uniform integer of 0..k-1."""
         return released(margin, self.eps, self.delta, self.noise, below)
 
-    def _penalties(self, a: sparse.csr_array, below: Callable[[int], int]) -> tuple[float, float | None]:
-        """lam and eta, from public parameters, or from a noisy count."""
-        n = a.shape[0]
+    def _penalties(self, graph: Matrix, below: Callable[[int], int]) -> tuple[float, float | None]:
+        """Penalties lam and eta, from public parameters, or from a noisy count."""
+        n = graph.shape[0]
         if self.model == "censored":
             return 0.0, None
-        given = self.a is not None and self.b is not None
+        a, b = self.a or 0.0, self.b or 0.0  # checked: given where they are used
         if self._counts_edges():
-            lam = noisy_density(a.nnz // 2, n, self.eps_density, below)
+            lam = noisy_density(graph.nnz // 2, n, self.eps_density, below)
         elif isinstance(self.lam, str):
             rho = self.rho if self.rho is not None else 0.5
             balanced = self.lam == "balanced"
-            lam = (
-                balanced_penalty(self.model, n, rho, self.a, self.b, self.outliers)
-                if balanced
-                else tau_penalty(n, self.a, self.b)
-            )
+            lam = balanced_penalty(self.model, n, rho, a, b, self.outliers) if balanced else tau_penalty(n, a, b)
         else:
             lam = float(self.lam)
         if self.model != "general" or not self.outliers:
             return lam, None
         if not isinstance(self.eta, str):
             return lam, float(self.eta)
-        if given:
-            return lam, trace_penalty(n, lam * n / np.log(n), self.rho, self.a, self.b)
+        if a and b:
+            return lam, trace_penalty(n, lam * n / np.log(n), self.rho, a, b)
         return lam, 1.5 * noise_level(n, lam * n / np.log(n)) if n > 1 else sqrt(2)
 
     def _validate(self) -> None:
@@ -327,9 +323,9 @@ class PrivateSBM(ClusterMixin, BaseEstimator):
         if self.lam == "balanced" and self.model == "general" and self.rho is None:
             problems.add("rho must be given with lam='balanced' in the general model: the smallest cluster's share.")
         automatic = self.model == "general" and self.outliers and self.eta == "auto" and self.lam != "noisy-density"
-        if (isinstance(self.lam, str) and self.lam != "noisy-density") or automatic:
-            if self.a is None or self.b is None:
-                problems.add("a and b must be given: public model parameters. Or pass lam='noisy-density'.")
+        needed = (isinstance(self.lam, str) and self.lam != "noisy-density") or automatic
+        if needed and (self.a is None or self.b is None):
+            problems.add("a and b must be given: public model parameters. Or pass lam='noisy-density'.")
         if self.a is not None and self.b is not None:
             problems.check(require_range, "b", self.b, low=0, low_open=True)
             problems.check(require_range, "a", self.a, low=self.b, low_open=True, because="b")

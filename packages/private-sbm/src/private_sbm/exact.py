@@ -12,7 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from private_sbm.certificates import FLOOR, certificate
-from private_sbm.graphs import Matrix
+from private_sbm.graphs import Matrix, dense
 
 if TYPE_CHECKING:
     from private_sbm.general import GeneralSolution
@@ -31,7 +31,7 @@ def available() -> bool:
 
 
 def _dense(a: Matrix) -> np.ndarray:
-    return a.toarray() if sparse.issparse(a) else np.asarray(a, dtype=float)
+    return dense(a)
 
 
 def elliptope_matrix(a: Matrix, lam: float, accuracy: float = ACCURACY) -> np.ndarray:
@@ -41,7 +41,7 @@ def elliptope_matrix(a: Matrix, lam: float, accuracy: float = ACCURACY) -> np.nd
         MissingExtraError: without cvxpy and scs.
     """
     cp = _cvxpy()
-    c = _dense(a) - lam
+    c = dense(a) - lam
     y = cp.Variable(c.shape, PSD=True)
     problem = cp.Problem(cp.Maximize(cp.trace(c @ y)), [cp.diag(y) == 1])
     problem.solve(solver=cp.SCS, eps=accuracy, max_iters=200_000, ignore_dpp=True)
@@ -60,7 +60,7 @@ def general_matrix(
         MissingExtraError: without cvxpy and scs.
     """
     cp = _cvxpy()
-    c = _dense(a) - lam
+    c = dense(a) - lam
     z = cp.Variable(c.shape, PSD=True)
     nonnegative = z >= 0
     rules = [cp.diag(z) == 1 if eta is None else cp.diag(z) <= 1, nonnegative]
@@ -80,7 +80,7 @@ def elliptope(a: Matrix, lam: float) -> "Solution":
         found = certificate(a, lam, proposal)
         if found.lam2 > FLOOR:
             return Solution(proposal, found, True, None)
-    n, c = len(y), _dense(a) - lam
+    n, c = len(y), dense(a) - lam
     v = vectors * np.sqrt(np.maximum(values, 0.0))
     v = v / np.maximum(np.linalg.norm(v, axis=1, keepdims=True), 1e-300)
     feasible = v @ v.T
@@ -93,11 +93,11 @@ def elliptope(a: Matrix, lam: float) -> "Solution":
 def general(a: Matrix, lam: float, eta: float | None) -> "GeneralSolution":
     """The certified partition by SCS, or a proof of absence.
 
-    Let g be the distance of a feasible Z from the optimum and f the floor of a margin. A partition whose margin exceeds
-    f has sum (m_i - eta) (1 - Z_ii) + <S, Z> + <B, Z> <= g, with S >= 2 f on the complement of its indicators. So, with
-    t = g / f: Z_ii >= 1 - t on clusters, ||Z_i - Z_j||^2 <= t inside one, Z_ii <= t / 2 on outliers, and every entry of Z
-    lies within `reach` = 4 sqrt(t) + 1.5 t of 0 or 1, as the partition says. An entry further off disproves it;
-    and when the reach is below 1/2, rounding at 1/2 would have found it.
+    Let g be the distance of a feasible Z from the optimum and f the floor of a margin. A partition whose margin is
+    above f has sum (m_i - eta) (1 - Z_ii) + <S, Z> + <B, Z> <= g, with S >= 2 f on the complement of its indicators.
+    So, with t = g / f: Z_ii >= 1 - t on clusters, ||Z_i - Z_j||^2 <= t inside one, Z_ii <= t / 2 on outliers, and
+    every entry of Z lies within `reach` = 4 sqrt(t) + 1.5 t of 0 or 1, as the partition says. One further off disproves
+    it, and when the reach is below 1/2, rounding at 1/2 would have found it.
     """
     from private_sbm.general import GENERAL_FLOOR, GeneralSolution, certified
 
@@ -141,7 +141,7 @@ def feasible(z: np.ndarray, eta: float | None) -> np.ndarray:
 
 def general_gap(a: Matrix, lam: float, eta: float | None, z: np.ndarray, b: np.ndarray) -> float:
     """An upper bound on the optimum (multipliers made feasible by a shift) less the value of a feasible Z."""
-    c = _dense(a) - lam - (eta or 0.0) * np.eye(len(z))
+    c = dense(a) - lam - (eta or 0.0) * np.eye(len(z))
     b = np.maximum((b + b.T) / 2, 0.0)
     tight = np.diag(z)
     y = np.where(tight > 0.5, ((c + b) @ z).diagonal() / np.maximum(tight, 0.5), 0.0)

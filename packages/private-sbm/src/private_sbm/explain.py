@@ -88,7 +88,9 @@ def explain_refusal(estimator: PrivateSBM, n: int, xi: float | None = None) -> O
     if exponent <= 1:
         reasons.append(f"exact recovery is impossible or not covered: the exponent {exponent:.3g} is not above 1.")
     elif chance <= 0.5:
-        reasons.append(f"the expected margin {margin:.3g} does not reach T = {limit:.3g}: the noise of eps is too large.")
+        reasons.append(
+            f"the expected margin {margin:.3g} does not reach T = {limit:.3g}: the noise of eps is too large."
+        )
         reasons.append(f"smallest eps at n = {n}: {eps:.3g}; smallest n at this eps and delta: {size:.3g}.")
     if estimator.guarantee(n) == "heuristic" and estimator.strict:
         reasons.append("no complete solver for this model, solver and n: strict=True refuses unseen.")
@@ -97,8 +99,16 @@ def explain_refusal(estimator: PrivateSBM, n: int, xi: float | None = None) -> O
 
 
 def utility_report(
-    n: int, degrees: tuple[float, float], *, eps: float = 1.0, delta: float | None = None, model: str = "asymmetric",
-    rho: float = 0.5, noise: str = "discrete", outliers: bool = False, exact_limit: int = 300,
+    n: int,
+    degrees: tuple[float, float],
+    *,
+    eps: float = 1.0,
+    delta: float | None = None,
+    model: str = "asymmetric",
+    rho: float = 0.5,
+    noise: str = "discrete",
+    outliers: bool = False,
+    exact_limit: int = 300,
 ) -> Outlook:
     """Whether a release is to be expected, before any budget is spent.
 
@@ -160,16 +170,16 @@ class _Public:
             return surplus * log(n) / (4 if self.estimator.neighbor == "relabel" else 2)
         lam = self.estimator.lam
         if lam == "balanced":
-            rate = balanced_penalty(
-                self.estimator.model, n, self.rho, self.a, self.b, self.estimator.outliers
-            ) * n / log(n)
+            rate = (
+                balanced_penalty(self.estimator.model, n, self.rho, self.a, self.b, self.estimator.outliers)
+                * n
+                / log(n)
+            )
         elif isinstance(lam, str):  # the mean density of two equal communities is near (a + b) / 2
             rate = tau(self.a, self.b) if lam == "tau" else self._mean_rate()
         else:
             rate = lam * n / log(n)
-        return predicted_margin(
-            self.estimator.model, n, rate, self.rho, self.a, self.b, self.estimator.outliers
-        )
+        return predicted_margin(self.estimator.model, n, rate, self.rho, self.a, self.b, self.estimator.outliers)
 
     def _mean_rate(self) -> float:
         inside = self.rho**2 + (1 - self.rho) ** 2

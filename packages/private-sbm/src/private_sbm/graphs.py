@@ -4,21 +4,38 @@ Edges are the secret (edge privacy: Section 1 of the paper): no message here tel
 """
 
 import warnings
-from collections.abc import Hashable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeAlias
 
 import networkx as nx
 import numpy as np
 from offprints.checks import require_kind, require_range
 from scipy import sparse
+from scipy.sparse.linalg import LinearOperator
 
-Matrix: TypeAlias = np.ndarray | sparse.csr_array | sparse.csr_matrix
-Graph: TypeAlias = nx.Graph | Matrix
+Matrix: TypeAlias = Any
+"""A numpy array or scipy matrix (n, n); scipy's matrices carry no types."""
+
+
+def dense(a: Matrix) -> np.ndarray:
+    """The matrix as a numpy array of floats."""
+    convert = getattr(a, "toarray", None)
+    return np.asarray(a, dtype=float) if convert is None else np.asarray(convert(), dtype=float)
+
+
+def greatest_degree(a: Matrix) -> float:
+    """The greatest row sum of |A|, a bound on its norm."""
+    return float(np.max(np.asarray(abs(a).sum(axis=1)), initial=0.0))
+
+
+def operator(n: int, apply: Callable[[np.ndarray], np.ndarray]) -> LinearOperator:
+    """A symmetric operator on vectors (n,)."""
+    return LinearOperator((n, n), matvec=lambda x: apply(np.ravel(x)), dtype=float)  # type: ignore[call-arg]
 
 
 def adjacency(
     graph: object, signed: bool = False, label: str = "label", num_nodes: int | None = None
-) -> tuple[sparse.csr_array, list[Hashable]]:
+) -> tuple[Matrix, list[Hashable]]:
     """The adjacency (n, n) of an undirected graph without loops, entries 0 / 1 (signed: -1, 0, 1), and its node names.
 
     Args:
@@ -45,7 +62,7 @@ def adjacency(
     return _from_matrix(graph, signed)
 
 
-def _from_networkx(graph: nx.Graph, signed: bool, label: str) -> tuple[sparse.csr_array, list[Hashable]]:
+def _from_networkx(graph: nx.Graph, signed: bool, label: str) -> tuple[Matrix, list[Hashable]]:
     if graph.is_directed():
         raise ValueError("graph must be undirected, got a directed one. Convert it with graph.to_undirected().")
     nodes = list(graph.nodes)
@@ -67,7 +84,7 @@ def _looks_like_edges(graph: object) -> bool:
     return not sparse.issparse(graph) and len(shape) == 2 and shape[0] == 2 and shape[1] != 2
 
 
-def _from_edges(edges: object, num_nodes: int | None, signed: bool) -> tuple[sparse.csr_array, list[Hashable]]:
+def _from_edges(edges: object, num_nodes: int | None, signed: bool) -> tuple[Matrix, list[Hashable]]:
     """Each column is an unordered pair; both orders of a pair are one edge."""
     if signed:
         raise ValueError("graph must carry signs in the censored model, got an edge_index. Pass a signed matrix.")
@@ -84,7 +101,7 @@ def _from_edges(edges: object, num_nodes: int | None, signed: bool) -> tuple[spa
     return _assemble(array[0], array[1], np.ones(array.shape[1]), int(num_nodes), False), list(range(int(num_nodes)))
 
 
-def _from_matrix(graph: object, signed: bool) -> tuple[sparse.csr_array, list[Hashable]]:
+def _from_matrix(graph: Matrix, signed: bool) -> tuple[Matrix, list[Hashable]]:
     if not sparse.issparse(graph):
         require_kind("graph", graph, (np.ndarray, Sequence), hint="Pass a networkx graph, a matrix or an edge_index.")
         try:
@@ -113,9 +130,7 @@ def _require_weights(values: np.ndarray, signed: bool) -> None:
         raise ValueError(f"weights must be {names}, got {kind}. {hint}")
 
 
-def _assemble(
-    rows: np.ndarray, columns: np.ndarray, values: np.ndarray, n: int, signed: bool
-) -> sparse.csr_array:
+def _assemble(rows: np.ndarray, columns: np.ndarray, values: np.ndarray, n: int, signed: bool) -> Matrix:
     """Loops dropped with a warning, repeated edges made one, both triangles filled."""
     _require_weights(values, signed)
     proper = rows != columns

@@ -27,7 +27,7 @@ class Charge(NamedTuple):
 class PrivacyLedger:
     """A budget for one graph: every release is charged before it runs.
 
-    Basic composition: (sum eps_i, sum delta_i). Advanced, for any slack s > 0 (Kairouz, Oh, Viswanath 2015, Theorem 3.5):
+    Basic composition: (sum eps_i, sum delta_i). Advanced, for any slack s > 0 (Kairouz, Oh, Viswanath 2015):
     (sum eps_i (e^eps_i - 1) / (e^eps_i + 1) + sqrt(2 ln(1 / s) sum eps_i^2), sum delta_i + s).
 
     Args:
@@ -81,7 +81,3 @@ class PrivacyLedger:
     def __repr__(self) -> str:
         """Totals and budget: all public."""
         return f"PrivacyLedger(charges={len(self.charges)}, total={self.total}, budget={self.budget})"
-
-
-
-

@@ -1,5 +1,7 @@
 """The margin of a graph in one call, without privacy (Section 1 of the paper: distance to instability, from below)."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from offprints.checks import require_choice, require_range
 
@@ -11,8 +13,14 @@ from private_sbm.thresholds import MODELS
 
 
 def margin(
-    A: object, lam: float, *, model: str = "asymmetric", neighbor: str = "edge", eta: float | None = None,
-    solver: str = "staircase", exact_limit: int = 300,
+    A: object,
+    lam: float,
+    *,
+    model: str = "asymmetric",
+    neighbor: str = "edge",
+    eta: float | None = None,
+    solver: str = "staircase",
+    exact_limit: int = 300,
 ) -> tuple[float, np.ndarray | None]:
     """L(A) and the certified labels: NOT differentially private, never publish either.
 
@@ -44,3 +52,21 @@ def margin(
     if solved.s is None or solved.certificate is None:
         return 0.0, None
     return to_margin(solved.certificate.lam2, 4.0 if neighbor == "relabel" else 2.0), solvers.canonical(solved.s)
+
+
+def sweep(A: object, lams: Sequence[float], signed: bool = False) -> list[float]:
+    """L(A) at each penalty, every solve started from the last factor: NOT differentially private.
+
+    Over eps nothing needs to be solved again: the margin does not depend on it (`release_probability`).
+
+    Raises:
+        TypeError, ValueError: as `margin`.
+    """
+    a, _ = adjacency(A, signed=signed)
+    found, factor = [], None
+    for lam in lams:
+        require_range("lam", lam, low=0)
+        solved = solvers.solve(a, lam, v0=factor)
+        factor = solved.v
+        found.append(0.0 if solved.certificate is None else to_margin(solved.certificate.lam2, 2.0))
+    return found

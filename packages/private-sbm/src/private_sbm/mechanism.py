@@ -148,7 +148,7 @@ def discrete_laplace(eps: float | Fraction, below: Callable[[int], int]) -> int:
 
 
 def _geometric(share: Fraction, below: Callable[[int], int]) -> int:
-    """P(X = k) proportional to e^{-share k}: a fine geometric of rate 1 / t, thinned, then divided by s (share = s/t)."""
+    """P(X = k) proportional to e^{-share k}: a geometric of rate 1 / t, then divided by s (share = s / t)."""
     s, t = share.numerator, share.denominator
     while True:
         u = below(t)

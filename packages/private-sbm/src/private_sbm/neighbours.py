@@ -10,9 +10,11 @@ from scipy import sparse
 
 from private_sbm.certificates import certificate, to_margin
 from private_sbm.general import general_certificate
+from private_sbm.graphs import Matrix
 
 NEAR = (0.5, 1.5)
 TRIES = 10
+EXHAUSTIVE = 24
 
 
 class Setting(NamedTuple):
@@ -38,8 +40,8 @@ class Setting(NamedTuple):
 class Pair(NamedTuple):
     """Two neighbours (n, n), and the margin of the first as its planted partition has it."""
 
-    first: sparse.csr_array
-    second: sparse.csr_array
+    first: Matrix
+    second: Matrix
     margin: float
 
 
@@ -71,32 +73,66 @@ def planted(setting: Setting, gen: np.random.Generator, purity: float) -> tuple[
     return a + a.T, labels
 
 
+def weakened(setting: Setting, a: np.ndarray, labels: np.ndarray, gen: np.random.Generator) -> np.ndarray:
+    """Two vertices keep two or three neighbours only, of their own side: an edge between them may undo the certificate.
+
+    Each then has a surplus near 2, along directions that hardly overlap with the rest, so that one wrong edge moves
+    lam_2 by nearly 2, from just below 2 to below 0.
+    """
+    a = a.copy()
+    for side in (0, 1):
+        members = np.flatnonzero(labels == side)
+        i, others = members[0], members[1:]
+        a[i, :] = a[:, i] = 0.0
+        kept = gen.choice(others, min(int(gen.integers(2, 4)), len(others)), replace=False)
+        a[i, kept] = a[kept, i] = 1.0
+    return a
+
+
 def flipped(setting: Setting, a: np.ndarray, gen: np.random.Generator) -> np.ndarray:
     """A neighbour: one random pair changed."""
     i, j = gen.choice(len(a), 2, replace=False)
-    other = a.copy()
+    options = changed(setting, a, int(i), int(j))
+    return options[int(gen.integers(len(options)))]
+
+
+def changed(setting: Setting, a: np.ndarray, i: int, j: int) -> list[np.ndarray]:
+    """All neighbours of a graph that differ from it in the pair {i, j}."""
     if setting.model != "censored":
-        value = 1.0 - a[i, j]
+        values = [1.0 - a[i, j]]
     elif a[i, j] == 0:
-        value = float(gen.choice([-1.0, 1.0]))
+        values = [-1.0, 1.0]
     else:
-        value = -a[i, j] if setting.step == 4.0 and gen.random() < 0.7 else 0.0
-    other[i, j] = other[j, i] = value
-    return other
+        values = [0.0, -a[i, j]] if setting.step == 4.0 else [0.0]
+    found = []
+    for value in values:
+        other = a.copy()
+        other[i, j] = other[j, i] = value
+        found.append(other)
+    return found
 
 
-def worst_flip(setting: Setting, a: np.ndarray, labels: np.ndarray, gen: np.random.Generator) -> np.ndarray:
-    """Of a few random neighbours the one whose planted margin is least."""
-    options = [flipped(setting, a, gen) for _ in range(TRIES)]
+def worst_flip(
+    setting: Setting, a: np.ndarray, labels: np.ndarray, margin: float, gen: np.random.Generator
+) -> np.ndarray:
+    """The neighbour whose planted margin is least: of all where the margin is near 1, else of a few."""
+    n = len(a)
+    if NEAR[0] <= margin <= NEAR[1] and n <= EXHAUSTIVE:
+        options = [other for i in range(n) for j in range(i) for other in changed(setting, a, i, j)]
+    else:
+        options = [flipped(setting, a, gen) for _ in range(TRIES)]
     return min(options, key=lambda other: planted_margin(setting, other, labels))
 
 
 def walk(setting: Setting, gen: np.random.Generator) -> list[Pair]:
     """Successive neighbours from a planted graph, mostly downhill, until the certificate breaks."""
-    a, labels = planted(setting, gen, float(gen.uniform(0.9, 1.0)))
+    least = 0.97 if setting.model == "general" else 0.9
+    a, labels = planted(setting, gen, float(gen.uniform(least, 1.0)))
+    if setting.model != "general" and gen.random() < 0.5:
+        a = weakened(setting, a, labels, gen)
     margin, found = planted_margin(setting, a, labels), []
     for _ in range(6 * setting.n):
-        other = worst_flip(setting, a, labels, gen) if gen.random() < 0.8 else flipped(setting, a, gen)
+        other = worst_flip(setting, a, labels, margin, gen) if gen.random() < 0.8 else flipped(setting, a, gen)
         found.append(Pair(sparse.csr_array(a), sparse.csr_array(other), margin))
         if margin == 0:
             break
@@ -107,20 +143,20 @@ def walk(setting: Setting, gen: np.random.Generator) -> list[Pair]:
 def make_pairs(setting: Setting, count: int, gen: np.random.Generator) -> list[Pair]:
     """`count` pairs: two fifths near margin 1, two fifths above, the rest random graphs; from as many walks as needed.
 
-    Where the setting's graphs have no such margins, what was found within 40 walks more than `count` is filled up with
-    random graphs.
+    Where walks do not lead above, more near 1 take their place, then random graphs.
     """
     near: list[Pair] = []
     above: list[Pair] = []
     quota = 2 * count // 5
-    for _ in range(count + 40):
-        if len(near) >= quota and len(above) >= quota:
+    for _ in range(count):
+        if len(near) >= quota and len(near) + len(above) >= 2 * quota:
             break
         for pair in walk(setting, gen):
-            if NEAR[0] <= pair.margin <= NEAR[1] and len(near) < quota:
+            if NEAR[0] <= pair.margin <= NEAR[1]:
                 near.append(pair)
             elif pair.margin > NEAR[1] and len(above) < quota and gen.random() < 0.3:
                 above.append(pair)
+    near = [near[i] for i in gen.permutation(len(near))[: 2 * quota - len(above)]]
     rest = []
     while len(near) + len(above) + len(rest) < count:
         a, _ = planted(setting, gen, float(gen.uniform(0.5, 1.0)))

@@ -22,7 +22,7 @@ def tau_penalty(n: int, a: float, b: float) -> float:
 
 
 def predicted_asymmetric(t: float, rho: float, a: float, b: float) -> float:
-    """Least surplus over ln n to expect at lam = t ln n / n: eta(c) = 1, and at most t - b. The margin is half of it."""
+    """Least surplus over ln n to expect at lam = t ln n / n: eta(c) = 1, at most t - b. The margin is half of it."""
     return predicted_surplus(lambda c: asymmetric_exponent(rho, a, b, c, lam=t), t - b)
 
 

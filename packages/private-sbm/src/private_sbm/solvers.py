@@ -16,11 +16,10 @@ from typing import NamedTuple
 import numpy as np
 from offprints.checks import require_choice
 from offprints.seeding import rng
-from scipy import optimize, sparse
-from scipy.sparse.linalg import LinearOperator
+from scipy import optimize
 
-from private_sbm.certificates import DENSE, FLOOR, Certificate, certificate, dual_diagonal, hopeless, least
-from private_sbm.graphs import Matrix
+from private_sbm.certificates import DENSE, FLOOR, Certificate, certificate, hopeless, least
+from private_sbm.graphs import Matrix, dense, greatest_degree, operator
 
 SOLVERS = ("staircase", "power", "scs", "enumerate")
 ENUMERABLE = 14
@@ -100,20 +99,20 @@ def enumerated(a: Matrix, lam: float) -> Solution:
     n = a.shape[0]
     if n > ENUMERABLE:
         raise ValueError(f'n must be at most {ENUMERABLE} with solver="enumerate", got {n}. Use "staircase".')
-    dense = a.toarray() if sparse.issparse(a) else np.asarray(a, dtype=float)
+    entries = dense(a)
     bits = (np.arange(2 ** (n - 1))[:, None] >> np.arange(n - 1)) & 1
     signs = np.hstack([np.ones((len(bits), 1)), 1.0 - 2.0 * bits])
-    d = signs * (signs @ dense) - lam * signs * signs.sum(axis=1, keepdims=True)
+    d = signs * (signs @ entries) - lam * signs * signs.sum(axis=1, keepdims=True)
     kept = signs[(d.min(axis=1) + lam) * n / (n - 1) > FLOOR]
     for s in kept:
-        found = certificate(dense, lam, s)
+        found = certificate(entries, lam, s)
         if found.lam2 > FLOOR:
             return Solution(s, found, True, None)
     return Solution(None, None, True, None)
 
 
 def _row_sums(a: Matrix) -> float:
-    return float(np.abs(a).sum(axis=1).max(initial=0.0)) + 1e-9
+    return greatest_degree(a) + 1e-9
 
 
 def _start(a: Matrix, shift: float) -> np.ndarray:
@@ -191,11 +190,10 @@ def _gap(a: Matrix, lam: float, v: np.ndarray) -> tuple[float, float, np.ndarray
     y = np.sum(c * v, axis=1)
     scale = float(np.abs(y).max()) + _row_sums(a) + lam * n
     if n <= DENSE:
-        dense = a.toarray() if sparse.issparse(a) else np.asarray(a, dtype=float)
-        value, vector = least(np.diag(y) - dense + lam, scale)
+        value, vector = least(np.diag(y) - dense(a) + lam, scale)
     else:
-        operator = LinearOperator((n, n), matvec=lambda x: y * x.ravel() - _product(a, lam, x.ravel()), dtype=float)
-        value, vector = least(operator, scale)
+        moved = operator(n, lambda x: y * x.ravel() - _product(a, lam, x.ravel()))
+        value, vector = least(moved, scale)
     return n * (max(0.0, -value) + 1e-13 * scale), value, vector
 
 
@@ -212,7 +210,9 @@ def _descend(a: Matrix, lam: float, v: np.ndarray, steps: int) -> np.ndarray:
         return -float(along.sum()), (-2.0 * (c - along * unit) / norms).ravel()
 
     options = {"maxiter": steps, "maxfun": 2 * steps, "ftol": 1e-15, "gtol": 1e-9, "maxcor": 20}
-    return _normalised(optimize.minimize(loss, v.ravel(), jac=True, method="L-BFGS-B", options=options).x.reshape(shape))
+    return _normalised(
+        optimize.minimize(loss, v.ravel(), jac=True, method="L-BFGS-B", options=options).x.reshape(shape)
+    )
 
 
 def _stepped(a: Matrix, lam: float, v: np.ndarray, direction: np.ndarray) -> np.ndarray:
@@ -228,5 +228,3 @@ def _stepped(a: Matrix, lam: float, v: np.ndarray, direction: np.ndarray) -> np.
             break
         step /= 4
     return best
-
-

@@ -1,11 +1,12 @@
-"""Closed-form thresholds: which edge densities and which eps suffice as n grows (Section 1 of the paper: recovery conditions).
+"""Closed-form thresholds: which densities and eps suffice as n grows (recovery conditions: Section 1 of the paper).
 
 With X ~ Poisson(x ln n) and Y ~ Poisson(y ln n) independent, P(X - Y <= c ln n) = n^{-I(x, y, c) + o(1)}, c <= x - y.
 Recovery succeeds with probability to 1 when the exponent of the model exceeds 1, at c = 0 without privacy and at
-c = 2 gamma / eps with (eps, n^-gamma)-privacy. The private constants follow from the margin of this package; the paper's
-may differ.
+c = 2 gamma / eps with (eps, n^-gamma)-privacy. The private constants follow from the margin of this package; those
+of the paper may differ.
 """
 
+from collections.abc import Callable
 from math import exp, inf, log, sqrt
 
 from offprints.checks import require_choice, require_range
@@ -65,9 +66,7 @@ def asymmetric_exponent(rho: float, a: float, b: float, c: float = 0.0, lam: flo
     require_range("rho", rho, low=0, high=1, low_open=True, high_open=True)
     _require_model(a, b)
     t = tau(a, b) if lam is None else lam
-    return min(
-        rate(rho * a, (1 - rho) * b, t * (2 * rho - 1) + c), rate((1 - rho) * a, rho * b, t * (1 - 2 * rho) + c)
-    )
+    return min(rate(rho * a, (1 - rho) * b, t * (2 * rho - 1) + c), rate((1 - rho) * a, rho * b, t * (1 - 2 * rho) + c))
 
 
 def censored_exponent(a: float, xi: float, c: float = 0.0) -> float:
@@ -114,7 +113,13 @@ def general_exponent(
 
 
 def private_threshold(
-    model: str, *, gamma: float = 2.0, a: float, b: float | None = None, rho: float = 0.5, xi: float | None = None,
+    model: str,
+    *,
+    gamma: float = 2.0,
+    a: float,
+    b: float | None = None,
+    rho: float = 0.5,
+    xi: float | None = None,
     outliers: bool = True,
 ) -> float:
     """The smallest eps for which (eps, n^-gamma)-private recovery succeeds as n grows; inf where none does.
@@ -151,26 +156,30 @@ def private_threshold(
     return _smallest(lambda u: general_exponent(rho, a, b, inner * u, u), rho * a, gamma)
 
 
-def _smallest(exponent, widest: float, gamma: float) -> float:  # noqa: ANN001
-    """gamma / u for the largest u = gamma / eps with exponent(u) >= 1, at most `widest`."""
+def _smallest(exponent: Callable[[float], float], widest: float, gamma: float) -> float:
+    """The ratio gamma / u for the largest u = gamma / eps with exponent(u) >= 1, at most `widest`."""
     if exponent(0.0) <= 1:
         return inf
     if exponent(widest) >= 1:
         return gamma / widest
-    return gamma / float(optimize.brentq(lambda u: exponent(u) - 1, 0.0, widest, xtol=1e-13))
+    return gamma / _root(lambda u: exponent(u) - 1, widest)
 
 
-def predicted_surplus(exponent, widest: float) -> float:  # noqa: ANN001
+def _root(f: Callable[[float], float], widest: float) -> float:
+    return float(optimize.brentq(f, 0.0, widest, xtol=1e-13))  # type: ignore[arg-type]
+
+
+def predicted_surplus(exponent: Callable[[float], float], widest: float) -> float:
     """The c with exponent(c) = 1, at most `widest`, 0 where exponent(0) <= 1: the least surplus over ln n to expect."""
     if exponent(0.0) <= 1 or widest <= 0:
         return 0.0
     if exponent(widest) >= 1:
         return widest
-    return float(optimize.brentq(lambda c: exponent(c) - 1, 0.0, widest, xtol=1e-12))
+    return _root(lambda c: exponent(c) - 1, widest)
 
 
 def delta_exponent(delta: float, n: int) -> float:
-    """gamma with delta = n^-gamma."""
+    """The gamma with delta = n^-gamma."""
     return -log(delta) / log(n)
 
 
