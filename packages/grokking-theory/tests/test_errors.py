@@ -39,7 +39,7 @@ ROWS = {
     "m below 2": (lambda: gt.ModularAddition(5, m=1), ValueError, "m must be"),
     "m with a table": (lambda: gt.ModularAddition(5, m=4, op=gt.table("add", 5)), ValueError, "m must be 3"),
     "kind": (lambda: gt.ModularAddition(5, "ranking"), ValueError, "one of 'classification', 'regression'"),
-    "too many points to number": (lambda: gt.ModularAddition(97, m=12), ValueError, "Lower p or m"),
+    "too many points to number": (lambda: gt.ModularAddition(97, n_train=9, m=12), ValueError, "Lower p or m"),
     "table of floats": (lambda: gt.ModularAddition(3, op=torch.eye(3)), TypeError, "integers"),
     "table out of range": (lambda: gt.ModularAddition(3, op=torch.full((3, 3), 3)), ValueError, r"in \[0, 3\)"),
     "table of another size": (lambda: gt.ModularAddition(3, op=gt.table("add", 4) % 3), ValueError, "shape"),
@@ -154,7 +154,7 @@ ROWS = {
         lambda: gt.fit(network(), gt.ModularAddition(5), "gd", steps=1, weight_decay=1.0), ValueError, "weight_decay",
     ),
     "four summands": (
-        lambda: gt.fit(network(), gt.ModularAddition(5, m=4), steps=1), ValueError, "2 input columns",
+        lambda: gt.fit(network(), gt.ModularAddition(5, n_train=10, m=4), steps=1), ValueError, "2 input columns",
     ),
     "frozen model": (
         lambda: gt.fit(gt.ConstantPredictor(5), gt.ModularAddition(5), steps=1), ValueError, "requires_grad",

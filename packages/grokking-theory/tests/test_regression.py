@@ -4,7 +4,7 @@ import grokking_theory as gt
 import numpy as np
 import pytest
 import torch
-from grokking_theory.regression import Linearization
+from grokking_theory.linearized import Linearization
 from offprints.seeding import isolated, rng
 from sklearn.kernel_ridge import KernelRidge
 from torch.testing import assert_close

@@ -4,6 +4,8 @@ From "Why Do You Grok? A Theoretical Analysis of Grokking Modular Addition" (ICM
 kernel lower bounds and ℓ∞ upper bounds with their constants, the exact Fourier network, ℓ∞-regularised training.
 """
 
+from typing import TYPE_CHECKING
+
 from grokking_theory import bounds
 from grokking_theory._version import VERSION as __version__
 from grokking_theory.baselines import ConstantPredictor
@@ -22,15 +24,9 @@ from grokking_theory.data import load_table
 from grokking_theory.empirical import MemoryBudgetError, empirical_ntk
 from grokking_theory.history import History
 from grokking_theory.kernels import check_equivariance, expected_ntk, match_kernel, onehot_rbf, quadratic_ntk
+from grokking_theory.linearized import Linearization, LinearizedCurve, linearized_curve, linearized_predictions
 from grokking_theory.margins import margin, margin_loss, normalized_margin, output_margin
 from grokking_theory.model import QuadraticNetwork
-from grokking_theory.regression import (
-    KernelRegressor,
-    Linearization,
-    LinearizedCurve,
-    linearized_curve,
-    linearized_predictions,
-)
 from grokking_theory.regularizer import LinfRegularizer
 from grokking_theory.report import GrokkingReport, change_point, grokking_report
 from grokking_theory.spectrum import FourierSpectrum, fourier_spectrum
@@ -38,6 +34,9 @@ from grokking_theory.tasks import ModularAddition, Task, require_consistent, sam
 from grokking_theory.tracker import NTKRecord, NTKTracker, kernel_distance, label_alignment
 from grokking_theory.train import fit
 from grokking_theory.transformer import TinyTransformer
+
+if TYPE_CHECKING:
+    from grokking_theory.regression import KernelRegressor
 
 __all__ = [
     "ConstantPredictor",
@@ -92,3 +91,16 @@ __all__ = [
     "table_lower_bound",
     "verify_construction",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """`KernelRegressor` on first use: scikit-learn takes longer to import than all the rest."""
+    if name == "KernelRegressor":
+        from grokking_theory.regression import KernelRegressor
+
+        return KernelRegressor
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

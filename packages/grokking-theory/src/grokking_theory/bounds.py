@@ -5,6 +5,7 @@ that the paper does not give; named so).
 """
 
 import warnings
+from fractions import Fraction
 from math import ceil, floor, inf, log, sqrt
 from typing import Literal, TypedDict
 
@@ -75,8 +76,8 @@ def kernel_lower_bound(
     require_range("m", m, low=2, integer=True)
     require_choice("kernel", kernel, ("invariant", "any"))
     trivial = trivial_losses(p, kind)
-    a_point = p if kind == "classification" and kernel == "any" else p - 1 if kind == "classification" else 1
-    fraction = max(0.0, 1 - n * a_point / (p - 1) ** m)
+    caught = Fraction(int(n) * _dimensions_a_point(p, kind, kernel), (int(p) - 1) ** int(m))
+    fraction = max(0.0, float(1 - caught))
     return KernelBound(
         loss_lb=trivial["constant"] * fraction,
         trivial_zero=trivial["zero"],
@@ -107,13 +108,20 @@ def min_samples_kernel(
     full = kernel_lower_bound(p, 0, kind, m, kernel)["loss_lb"]
     if target_loss >= full:
         return 0
-    a_point = p if kind == "classification" and kernel == "any" else p - 1 if kind == "classification" else 1
-    n = ceil((p - 1) ** m / a_point * (1 - target_loss / full))
-    while n and kernel_lower_bound(p, n - 1, kind, m, kernel)["loss_lb"] <= target_loss:  # rounding of the division
-        n -= 1
-    while kernel_lower_bound(p, n, kind, m, kernel)["loss_lb"] > target_loss:
-        n += 1
-    return n
+    dimension, a_point = (int(p) - 1) ** int(m), _dimensions_a_point(p, kind, kernel)
+    n = ceil(Fraction(dimension, a_point) * (1 - Fraction(float(target_loss)) / Fraction(full)))
+    if n > 2**53:  # beyond the resolution of the loss as a float
+        return n
+    if kernel_lower_bound(p, n - 1, kind, m, kernel)["loss_lb"] <= target_loss:  # a loss is rounded, n is not
+        return n - 1
+    return n + (kernel_lower_bound(p, n, kind, m, kernel)["loss_lb"] > target_loss)
+
+
+def _dimensions_a_point(p: int, kind: Kind, kernel: str) -> int:
+    """How many dimensions one training point adds to the span of the kernel functions."""
+    if kind == "regression":
+        return 1
+    return int(p) if kernel == "any" else int(p) - 1
 
 
 def interpolation_width(
@@ -140,6 +148,8 @@ def interpolation_width(
     require_range("rho_c", rho_c, low=1, high=n, integer=True, because="n")
     require_range("delta", delta, low=0, high=1, low_open=True, high_open=True)
     if isinstance(init, tuple):
+        if len(init) != 2:
+            raise ValueError(f"init must be a pair (s_W, sigma_W), got {len(init)} numbers.")
         spread, deviation = init
         require_range("sigma_W", deviation, low=0, low_open=True)
         require_range("s_W", spread, low=deviation, hint="A bound cannot lie below the standard deviation.")
@@ -202,7 +212,7 @@ def rich_upper_rate(p: int, width: int, linf: float, n: int, delta: float = 0.05
     require_range("delta", delta, low=0, high=1, low_open=True, high_open=True)
     require_range("constant", constant, low=0, low_open=True)
     _warn_narrow(p, width)
-    return constant * linf**6 * width**2 / n * (p * log(n) ** 3 + log(1 / delta))
+    return float(constant * _cube(linf) * _cube(linf) * width**2 / n * (p * log(n) ** 3 + log(1 / delta)))
 
 
 def rademacher_linf(p: int, width: int, linf: float, n: int) -> float:
@@ -218,7 +228,7 @@ def rademacher_linf(p: int, width: int, linf: float, n: int) -> float:
     """
     _require_sizes(p, width, n)
     require_range("linf", linf, low=0)
-    return (4 + 2 * sqrt(6)) * width * linf**3 * sqrt(p * log(2) / n)
+    return float((4 + 2 * sqrt(6)) * width * _cube(linf) * sqrt(p * log(2) / n))
 
 
 def certificate(p: int, width: int, linf: float, n: int, delta: float = 0.05, empirical: float = 0.0) -> Certificate:
@@ -246,7 +256,7 @@ def certificate(p: int, width: int, linf: float, n: int, delta: float = 0.05, em
     require_range("empirical", empirical, low=0, high=1)
     complexity = rademacher_linf(p, width, linf, n)
     _warn_narrow(p, width)
-    value = empirical + 2 / p * complexity + sqrt(log(1 / delta) / (2 * n))
+    value = float(empirical + 2 / p * complexity + sqrt(log(1 / delta) / (2 * n)))
     return Certificate(value=value, vacuous=value >= 1, rademacher=complexity)
 
 
@@ -285,8 +295,9 @@ def pac_bayes_rate(
         require_range(name, number, low=0, low_open=True)
     require_range("delta", delta, low=0, high=1, low_open=True, high_open=True)
     require_range("empirical", empirical, low=0, high=1)
-    normalized = margin / linf**3
-    value = empirical + constant * sqrt(p / n) * (width**2 / normalized) ** (1 / 3)
+    normalized = float(margin) / _cube(linf) if _cube(linf) else inf
+    spread = (width**2 / normalized) ** (1 / 3) if normalized else inf
+    value = float(empirical + constant * sqrt(p / n) * spread)
     return Rate(value=value, applicable=normalized >= sqrt(width) and width > 4 * log(2 / delta))
 
 
@@ -311,3 +322,7 @@ def _require_sizes(p: int, width: int, n: int) -> None:
     require_range("p", p, low=2, integer=True)
     require_range("width", width, low=1, integer=True)
     require_range("n", n, low=1, integer=True)
+
+
+def _cube(value: float) -> float:
+    return float(value) * float(value) * float(value)  # ** raises where a product is inf

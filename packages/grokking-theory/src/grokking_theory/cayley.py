@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
-from offprints.checks import require_finite, require_range, require_shape
+from offprints.checks import require_finite, require_kind, require_range, require_shape
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -30,7 +30,8 @@ def operation_target(op: Int[Tensor, "p p"]) -> Float[Tensor, "p p p"]:
         TypeError: if the table is not of integers.
         ValueError: if it is not square, or an entry lies outside [0, p).
     """
-    p = op.shape[0]
+    require_kind("op", op, Tensor)
+    p = op.shape[0] if op.ndim else 0
     require_shape("op", op, (p, p))
     require_labels("op", op, p)
     return p * F.one_hot(op.long(), p).double()
@@ -65,10 +66,12 @@ def table_lower_bound(table: ArrayLike | Tensor, n: int) -> TableBound:
     dimensions spent on the constant.
 
     Args:
-        table: real values of shape (p_1, ..., p_m), each p_i >= 2; for an operation see `operation_target`.
+        table: real values of shape (p_1, ..., p_m), each p_i >= 2. They are values to predict: for a table of labels,
+            such as that of an operation, take `operation_lower_bound`.
         n: training points, uniform over the cells.
 
     Raises:
+        TypeError: if the table is complex.
         ValueError: if the table has no axis, an axis below 2, or entries that are not finite; or n < 0.
     """
     f = _as_table(table)
@@ -96,7 +99,10 @@ def _component(f: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
 
 
 def _as_table(table: ArrayLike | Tensor) -> np.ndarray:
-    f = table.detach().cpu().double().numpy() if isinstance(table, Tensor) else np.asarray(table, dtype=np.float64)
+    f = table.detach().cpu() if isinstance(table, Tensor) else np.asarray(table)
+    if f.is_complex() if isinstance(f, Tensor) else np.iscomplexobj(f):
+        raise TypeError(f"table must be real, got {f.dtype}.")
+    f = f.double().numpy() if isinstance(f, Tensor) else f.astype(np.float64)
     require_range("table.ndim", f.ndim, low=1, integer=True)
     require_range("shortest axis of table", min(f.shape), low=2, integer=True)
     require_finite("table", f)
@@ -166,11 +172,11 @@ def orbit_lower_bound(
 def _checked(generator: Permutations, shape: tuple[int, ...]) -> list[np.ndarray]:
     if len(generator) != len(shape):
         raise ValueError(f"a generator must have {len(shape)} permutations (one per axis), got {len(generator)}.")
-    moves = [np.asarray(move, dtype=np.int64) for move in generator]
+    moves = [np.asarray(move) for move in generator]
     for axis, (move, size) in enumerate(zip(moves, shape, strict=True)):
         if sorted(move.tolist()) != list(range(size)):
             raise ValueError(f"a generator must permute 0..{size - 1} on axis {axis}, got {move.tolist()}.")
-    return moves
+    return [move.astype(np.int64) for move in moves]
 
 
 def operation_lower_bound(op: Int[Tensor, "p p"], n: int) -> float:

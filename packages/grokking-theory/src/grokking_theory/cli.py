@@ -5,11 +5,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from offprints.checks import require_range
 from offprints.device import float_dtype, pick_device
 
 from grokking_theory import bounds
 from grokking_theory.cayley import operation_lower_bound
 from grokking_theory.data import load_table
+from grokking_theory.empirical import MemoryBudgetError
 from grokking_theory.model import QuadraticNetwork
 from grokking_theory.report import grokking_report
 from grokking_theory.spectrum import fourier_spectrum
@@ -19,7 +21,7 @@ from grokking_theory.train import fit
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb; returns the exit status (0, or 2 for wrong usage)."""
+    """Run one verb; returns the exit status (0, 2 for wrong usage or a run that diverged, 130 when interrupted)."""
     parser = argparse.ArgumentParser(prog="grokking-theory", description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
     _train_options(verbs.add_parser("train", help="train a quadratic network, write it and its history"))
@@ -27,13 +29,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         return _train(options) if options.verb == "train" else _bounds(options)
-    except (TypeError, ValueError, OSError) as error:
+    except (TypeError, ValueError, OSError, FloatingPointError, MemoryBudgetError) as error:
         print(f"grokking-theory: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("grokking-theory: interrupted, nothing was written", file=sys.stderr)
+        return 130
 
 
 def _share_or_count(text: str) -> int | float:
-    return float(text) if "." in text else int(text)
+    try:
+        return float(text) if "." in text else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a count, or a share with a decimal point, got {text!r}") from None
 
 
 def _train_options(parser: argparse.ArgumentParser) -> None:
@@ -78,15 +86,16 @@ def _train(options: argparse.Namespace) -> int:
     device = pick_device(options.device)
     network = QuadraticNetwork(
         p,
-        options.width or 8 * p,
+        8 * p if options.width is None else options.width,
         options.init,
         options.alpha,
         seed=options.seed,
         device=device,
         dtype=float_dtype(device),
     )
+    options.out.mkdir(parents=True, exist_ok=True)  # before the work, not after it
     callbacks = []
-    if options.ntk_points:
+    if require_range("--ntk-points", options.ntk_points, low=0):
         inputs, targets = (part[: options.ntk_points].to(device) for part in task.train)
         callbacks = [NTKTracker(network, inputs, every=options.every, targets=targets)]
     decay = options.weight_decay
@@ -105,13 +114,18 @@ def _train(options: argparse.Namespace) -> int:
     history.save(options.out / "history")
     spectrum = fourier_spectrum(network)
     _print_rows({"task": str(task), "stopped": history.stopped, "circuit completeness": spectrum.completeness})
-    print(grokking_report(history).table())
+    if len(history.series("test_acc")[0]):
+        print(grokking_report(history).table())
+    else:
+        print("no point is held out, so there is no report; lower --n")
     return 0
 
 
 def _bounds(options: argparse.Namespace) -> int:
     op = load_table(options.table) if options.table else None
-    p, n, width = options.p, options.n, options.width or 8 * options.p
+    p, n, width = options.p, options.n, 8 * options.p if options.width is None else options.width
+    if op is not None and len(op) != p:
+        raise ValueError(f"--p must be {len(op)}, the size of {options.table}, got {p}.")
     linf = 4 ** (-1 / 3) * bounds.min_linf(p, max(width, 8 * p)) if options.linf is None else options.linf
     for kind in ("regression", "classification"):
         found = bounds.kernel_lower_bound(p, n, kind)

@@ -13,19 +13,23 @@ def load_table(path: str | Path) -> Int[Tensor, "p p"]:
     """Read the table of a binary operation: row a, column b holds op(a, b), an integer in [0, p).
 
     Args:
-        path: a `.csv` file (p lines of p integers, no header), or a `.npy` file with a (p, p) integer array.
+        path: a `.csv` file (p lines of p integers, no header; empty lines at the end are ignored), or a `.npy` file
+            with a (p, p) integer array.
 
     Returns:
-        (p, p) int64 tensor, ready for `ModularAddition(op=...)` and `table_lower_bound`.
+        (p, p) int64 tensor, ready for `ModularAddition(op=...)` and `operation_lower_bound`.
 
     Raises:
         ValueError: naming the file, and for text the line and the field, where something is wrong.
     """
     path = Path(path)
-    if path.suffix == ".csv":
+    if path.suffix.lower() == ".csv":
         values = _read_csv(path)
-    elif path.suffix == ".npy":
-        values = np.load(path, allow_pickle=False)
+    elif path.suffix.lower() == ".npy":
+        try:
+            values = np.load(path, allow_pickle=False)
+        except (ValueError, EOFError) as error:
+            raise ValueError(f"{path} must be a whole .npy file of integers, got an unreadable one: {error}") from error
         if not np.issubdtype(values.dtype, np.integer):
             raise ValueError(f"{path} must hold integers, got {values.dtype}.")
     else:
@@ -38,22 +42,25 @@ def load_table(path: str | Path) -> Int[Tensor, "p p"]:
         row, column = map(int, outside[0])
         got = values[row, column]
         raise ValueError(f"{path}, line {row + 1}, field {column + 1}: must be an integer in [0, {p}), got {got}.")
-    return torch.from_numpy(values.astype(np.int64))
+    return torch.from_numpy(values.astype(np.int64))  # an object array of a file's Python integers, too
 
 
 def _read_csv(path: Path) -> np.ndarray:
     rows: list[list[int]] = []
-    with open(path, newline="", encoding="utf-8") as file:
-        for line, fields in enumerate(csv.reader(file), start=1):
-            row = []
-            for column, field in enumerate(fields, start=1):
-                try:
-                    row.append(int(field))
-                except ValueError as error:
-                    raise ValueError(
-                        f"{path}, line {line}, field {column}: must be an integer, got {field!r}."
-                    ) from error
-            if rows and len(row) != len(rows[0]):
-                raise ValueError(f"{path}, line {line}: must have {len(rows[0])} fields like line 1, got {len(row)}.")
-            rows.append(row)
-    return np.array(rows, dtype=np.int64)
+    try:
+        lines = list(csv.reader(path.read_text(encoding="utf-8-sig").splitlines()))  # spreadsheets write the mark
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} must be text in UTF-8, got other bytes: {error}.") from error
+    while lines and not lines[-1]:
+        lines.pop()
+    for line, fields in enumerate(lines, start=1):
+        row = []
+        for column, field in enumerate(fields, start=1):
+            try:
+                row.append(int(field))
+            except ValueError as error:
+                raise ValueError(f"{path}, line {line}, field {column}: must be an integer, got {field!r}.") from error
+        if rows and len(row) != len(rows[0]):
+            raise ValueError(f"{path}, line {line}: must have {len(rows[0])} fields like line 1, got {len(row)}.")
+        rows.append(row)
+    return np.array(rows, dtype=object)

@@ -9,7 +9,7 @@ from typing import Literal
 
 import torch
 from jaxtyping import Num
-from offprints.checks import require_kind, require_range, require_same_device
+from offprints.checks import require_finite, require_kind, require_range, require_same_device
 from offprints.device import full_precision
 from offprints.seeding import rng
 from torch import Tensor, nn
@@ -105,8 +105,10 @@ def empirical_ntk(
         half and bfloat16 models are computed in float32, with a warning.
 
     Raises:
-        TypeError: if the model returns no tensor.
-        ValueError: if nothing is trainable, an input is empty, the output does not exist, or devices differ.
+        TypeError: if an input or what the model returns is no tensor, or parameters or outputs are complex.
+        ValueError: if nothing is trainable, an input is empty, the output does not exist, devices differ, or a gradient
+            is not finite.
+        RuntimeError: if `torch.func.vmap` cannot batch the model: pass vectorize=False.
         MemoryBudgetError: if result and gradients exceed `max_bytes`.
     """
     options = NTKOptions(output, chunk, max_bytes, forward_fn, seed, vectorize)
@@ -121,6 +123,8 @@ def ntk_parts(
     require_kind("model", model, nn.Module)
     require_range("chunk", options.chunk, low=1, integer=True)
     require_range("max_bytes", options.max_bytes, low=1, integer=True)
+    require_kind("x", x, Tensor)
+    require_kind("x2", x2, (Tensor, type(None)))
     columns = x if x2 is None else x2
     require_range("len(x)", len(x), low=1, integer=True)
     require_range("len(x2)", len(columns), low=1, integer=True)
@@ -130,16 +134,18 @@ def ntk_parts(
     with eval_mode(model), full_precision(x.device), sdpa_kernel(SDPBackend.MATH):  # fused attention cannot be vmapped
         params, fixed = _state(bound)
         require_same_device(x=x, x2=x2, parameters=next(iter(params.values())))
-        read, outputs = _reader(bound, fixed, params, _raised(x[:1]), options)
+        read, outputs = _reader(bound, fixed, params, raised(x[:1]), options)
         shape = (len(x), len(columns)) + (2 * (outputs,) if options.output == "full" else ())
         block = len(x) if x2 is None and len(x) <= options.chunk else max(1, options.chunk // 2)
         alive = min(2 * block, len(x) if x2 is None else len(x) + len(columns))
         _check_budget(params, shape, alive, options.max_bytes, per_layer)
 
         def gradients(samples: Tensor) -> dict[str, Tensor]:
-            return _per_sample(read, params, _raised(samples), len(shape) == 4, options.vectorize)
+            return _per_sample(read, params, raised(samples), len(shape) == 4, options.vectorize)
 
         kernel = _accumulate(gradients, params, x, x2, shape, block, per_layer)
+    for part in kernel.values():
+        require_finite("kernel", part, hint="A weight, an input or a gradient of the model is not.")
     return {name.removeprefix("model."): part for name, part in kernel.items()}
 
 
@@ -161,7 +167,8 @@ def _warn_of_training_mode(model: nn.Module) -> None:
         warnings.warn(message, stacklevel=4)
 
 
-def _raised(value: Tensor) -> Tensor:
+def raised(value: Tensor) -> Tensor:
+    """16-bit values in float32, others as they are."""
     return value.float() if value.dtype in LOW_PRECISION else value
 
 
@@ -174,7 +181,26 @@ def _state(bound: _Bound) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     fixed |= dict(bound.named_buffers())
     if any(value.dtype in LOW_PRECISION for value in params.values()):
         warnings.warn("16-bit parameters: the NTK is computed in float32.", stacklevel=3)
-    return {k: _raised(v) for k, v in params.items()}, {k: _raised(v) for k, v in fixed.items()}
+    for name, value in params.items():
+        if value.is_complex():
+            raise TypeError(f"parameters must be real, got {value.dtype} in {name.removeprefix('model.')}.")
+    return {k: raised(v) for k, v in params.items()}, {k: raised(v) for k, v in fixed.items()}
+
+
+@contextmanager
+def _kept(model: nn.Module) -> Generator[None]:
+    """Afterwards every module holds its own parameters and buffers again.
+
+    `functional_call` sees to that, too, but not for a module that stands at two places of a model: it then leaves the
+    replacement in one of them, so that an optimizer trains weights which the model no longer uses.
+    """
+    held = [(module, dict(module._parameters), dict(module._buffers)) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for module, parameters, buffers in held:
+            module._parameters.update(parameters)
+            module._buffers.update(buffers)
 
 
 def _reader(
@@ -183,10 +209,15 @@ def _reader(
     """The scalar to differentiate (the vector, for "full") as a function of parameters and one sample; and C."""
 
     def outputs_of(params: dict[str, Tensor], sample: Tensor) -> Tensor:
-        return functional_call(bound, {**params, **fixed}, (sample.unsqueeze(0),)).squeeze(0)
+        with _kept(bound):
+            return functional_call(bound, {**params, **fixed}, (sample.unsqueeze(0),)).squeeze(0)
 
     with torch.no_grad():
         example = outputs_of(params, one[0])
+    if example.is_complex():
+        raise TypeError(
+            f"outputs of the model must be real, got {example.dtype}. Pass forward_fn to choose a real part."
+        )
     count, output = example.numel(), options.output
     if output == "full":
         return outputs_of, count
@@ -222,7 +253,13 @@ def _per_sample(
     """Gradients by parameter name: (samples, outputs, P_name), with one output unless `full`."""
     differentiate = jacrev(read) if full else grad(read)
     if vectorize:
-        found = vmap(differentiate, in_dims=(None, 0))(params, samples)
+        try:
+            found = vmap(differentiate, in_dims=(None, 0))(params, samples)
+        except RuntimeError as error:
+            if not str(error).startswith("vmap:"):
+                raise
+            reason = "torch.func.vmap cannot batch this model: its control flow depends on the data, or so."
+            raise RuntimeError(f"{reason} Pass vectorize=False.") from error
     else:
         each = [differentiate(params, sample) for sample in samples]
         found = {name: torch.stack([one[name] for one in each]) for name in params}

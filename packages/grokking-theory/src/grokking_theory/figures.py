@@ -76,16 +76,20 @@ def scaling(runs: Mapping[str, Runs]) -> Figure:
     largest = np.stack([rich.metric(f"linf_{size}") for size in ("small", "medium", "large")], axis=1)
     ps = sorted(int(name.removeprefix("n50_")) for name in samples.metrics if name.removeprefix("n50_").isdigit())
     needed = np.stack([samples.metric(f"n50_{p}") for p in ps], axis=1)
+    right.set(xscale="log", yscale="log", ylabel="n for 50 % test accuracy")
     for ax, x, values in ((left, sizes, largest), (right, ps, needed)):
         plot.bands(ax, x, values, "measured")
         plot.points(ax, np.tile(x, len(values)), values.ravel(), "")
-        ax.set(xlabel="p")
+        ax.set(xlabel="$p$")
+        ax.set_xticks(x, [f"{p:.0f}" for p in x])  # the moduli that were measured
+        ax.set_xticks([], minor=True)
     for exponent, label, dash in ((5 / 3, "$p^{5/3}$", "--"), (2, "$p^2$", ":")):
         guide = np.median(needed[:, 0]) * (np.array(ps) / ps[0]) ** exponent
         right.plot(ps, guide, dash, color="grey", label=label)
     left.set(ylabel=r"$\|\theta\|_\infty$", ylim=(0, None))
-    right.set(xscale="log", yscale="log", ylabel="n for 50 % test accuracy")
-    right.set_xticks(ps, [str(p) for p in ps])
-    right.set_xticks([], minor=True)
+    low, high = right.get_ylim()
+    marks = [n for n in (1, 2, 5, 10, 20, 50, 100, 200, 300, 400, 500, 1000, 2000, 5000, 10000) if low <= n <= high]
+    right.set_yticks(marks, [str(n) for n in marks])
+    right.set_yticks([], minor=True)
     right.legend()
     return drawn

@@ -106,5 +106,8 @@ class History:
         if found.config.get("kind") != "history":
             raise ValueError(f"{path} must hold a training history, got {found.config.get('kind', 'a network')!r}.")
         columns = {name: np.asarray(value) for name, value in found.tensors.items()}
+        missing = [name for name in cls.column_names() if name not in columns]
+        if missing:
+            raise ValueError(f"{path} must hold all columns of a history, got none of {', '.join(missing)}.")
         own = {name: columns.pop(name) for name in cls.column_names()}
-        return cls(**own, extra=columns, stopped=str(found.config["stopped"]))
+        return cls(**own, extra=columns, stopped=str(found.config.get("stopped", "")))

@@ -10,7 +10,7 @@ from offprints.seeding import rng
 from torch import Tensor
 
 from grokking_theory.empirical import MemoryBudgetError
-from grokking_theory.tasks import require_labels
+from grokking_theory.tasks import require_integers, require_labels
 
 TupleKernel = Callable[[Tensor, Tensor], Tensor]
 """Maps (n, m) and (n2, m) integer tuples to an (n, n2) matrix."""
@@ -40,12 +40,16 @@ def quadratic_ntk(
 
     Raises:
         TypeError: if the triples are no integers.
-        ValueError: if shapes or devices do not fit, or a label lies outside [0, p).
+        ValueError: if shapes, dtypes or devices do not fit, a weight is not finite, or a label lies outside [0, p).
         MemoryBudgetError: if result and factors exceed `max_bytes`.
     """
     p = V.shape[0]
     require_shape("W", W, (V.shape[1], 2 * p))
     require_same_device(W=W, V=V, t1=t1, t2=t2)
+    if W.dtype != V.dtype:
+        raise ValueError(f"W and V must have one dtype, got {W.dtype} and {V.dtype}.")
+    require_finite("W", W)
+    require_finite("V", V)
     same = t2 is None
     t2 = t1 if t2 is None else t2
     for name, triples in (("t1", t1), ("t2", t2)):
@@ -83,9 +87,12 @@ def match_kernel(
         weights: by tuple of column numbers; `()` is the constant.
 
     Raises:
+        TypeError: if the tuples are no integers.
         ValueError: if a column does not exist, a weight is not finite, or the shapes or devices differ.
     """
     t2 = t1 if t2 is None else t2
+    require_integers("t1", t1)
+    require_integers("t2", t2)
     require_same_device(t1=t1, t2=t2)
     require_shape("t2", t2, ("n", t1.shape[1]))
     kernel = torch.zeros(len(t1), len(t2), dtype=torch.float64, device=t1.device)
@@ -122,11 +129,13 @@ def expected_ntk(
         sigma_v: standard deviation of the entries of V.
 
     Raises:
+        TypeError: if the tuples are no integers.
         ValueError: if kappa < 1, a deviation is negative, or the tuples have neither 2 nor 3 columns.
     """
     require_range("kappa", kappa, low=1, because="a kurtosis")
     require_range("sigma", sigma, low=0)
     require_range("sigma_v", sigma_v, low=0)
+    require_integers("t1", t1)
     require_range("columns of t1", t1.shape[1], low=2, high=3, integer=True)
     head = (2,) if t1.shape[1] == 3 else ()
     in_w = 4 * sigma_v**2 * sigma**2
@@ -141,10 +150,13 @@ def onehot_rbf(
     """exp(-γ ‖x - x'‖²) on the one-hot vectors of integer tuples: exp(-2γ · number of columns that differ).
 
     Raises:
+        TypeError: if the tuples are no integers.
         ValueError: if gamma <= 0, or the shapes or devices differ.
     """
     require_range("gamma", gamma, low=0, low_open=True)
     t2 = t1 if t2 is None else t2
+    require_integers("t1", t1)
+    require_integers("t2", t2)
     require_same_device(t1=t1, t2=t2)
     require_shape("t2", t2, ("n", t1.shape[1]))
     differ = sum((t1[:, i, None] != t2[:, i]).double() for i in range(t1.shape[1]))
@@ -174,17 +186,18 @@ def check_equivariance(
     require_range("p", p, low=2, integer=True)
     for name, value in (("trials", trials), ("m", m), ("points", points)):
         require_range(name, value, low=1, integer=True)
+    require_range("rtol", rtol, low=0)
     generator = rng(seed, "cpu")
     if p**m <= points:
         x = torch.cartesian_prod(*[torch.arange(p)] * m).reshape(p**m, m)
     else:
         x = torch.randint(p, (points, m), generator=generator)
-    before = kernel(x, x)
+    before = torch.as_tensor(kernel(x, x))
     require_shape("kernel(x, x)", before, (len(x), len(x)))
     require_finite("kernel(x, x)", before)
     scale = float(before.abs().max())
     for _ in range(trials):
         moved = torch.stack([torch.randperm(p, generator=generator)[x[:, i]] for i in range(m)], dim=1)
-        if float((kernel(moved, moved) - before).abs().max()) > rtol * scale:
+        if float((torch.as_tensor(kernel(moved, moved)) - before).abs().max()) > rtol * scale:
             return False
     return True

@@ -19,9 +19,11 @@ def margin(model: nn.Module, data: Data) -> Float[Tensor, " n"]:
         data: inputs and labels, for instance `task.train` of a classification task.
 
     Raises:
-        TypeError: if the labels are no integers.
+        TypeError: if `data` is no pair, or the labels are no integers.
         ValueError: if there are no points, shapes differ, a label lies outside the outputs or an output is not finite.
     """
+    if not isinstance(data, tuple | list) or len(data) != 2:
+        raise TypeError(f"data must be a pair (inputs, labels), got {type(data).__name__}. Pass task.train, say.")
     inputs, labels = data
     require_range("number of points", len(inputs), low=1, integer=True)
     with torch.no_grad():

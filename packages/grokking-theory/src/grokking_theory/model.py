@@ -1,12 +1,13 @@
 """The network of the paper: one hidden layer, quadratic activation, no biases (section 2)."""
 
+from math import inf
 from pathlib import Path
 from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
 from offprints import checkpoint
-from offprints.checks import require_choice, require_finite, require_range, require_shape
+from offprints.checks import require_choice, require_finite, require_kind, require_range, require_shape
 from offprints.seeding import rng
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -41,8 +42,8 @@ class QuadraticNetwork(nn.Module):
         forward: (batch, 2) int64 → (batch, p), in the dtype of the weights.
 
     Raises:
-        TypeError: if a size is no integer.
-        ValueError: if p < 2, width < 1, alpha or scale is not positive, or the init is unknown.
+        TypeError: if a size is no integer, or the dtype no real floating-point one.
+        ValueError: if p < 2, width < 1, alpha or scale is not positive and finite, or the init is unknown.
     """
 
     def __init__(
@@ -59,8 +60,10 @@ class QuadraticNetwork(nn.Module):
         super().__init__()
         require_range("p", p, low=2, integer=True)
         require_range("width", width, low=1, integer=True)
-        require_range("alpha", alpha, low=0, low_open=True)
-        require_range("scale", scale, low=0, low_open=True)
+        for name, factor in (("alpha", alpha), ("scale", scale)):
+            require_range(name, factor, low=0, high=inf, low_open=True, high_open=True)
+        if not dtype.is_floating_point:
+            raise TypeError(f"dtype must be a real floating-point one, got {dtype}.")
         require_choice("init", init, ("torch", "he", "uniform"))
         self.p, self.width = p, width
         self.W = nn.Parameter(torch.empty(width, 2 * p, device=device, dtype=dtype))
@@ -154,8 +157,12 @@ class QuadraticNetwork(nn.Module):
         """Copy weights into the network, in its own dtype and device; returns the network.
 
         Raises:
-            ValueError: if a shape differs, or an entry is not finite.
+            TypeError: if they are no tensors.
+            ValueError: if a shape differs, or an entry is not finite (in the dtype of the network).
         """
+        require_kind("W", W, Tensor)
+        require_kind("V", V, Tensor)
+        W, V = W.to(self.W), V.to(self.V)
         require_shape("W", W, tuple(self.W.shape), hint="Make the network with that p and width.")
         require_shape("V", V, tuple(self.V.shape), hint="Make the network with that p and width.")
         require_finite("W", W)
@@ -181,6 +188,7 @@ class QuadraticNetwork(nn.Module):
         tensors = {name: torch.as_tensor(value) for name, value in found.tensors.items()}
         if set(tensors) != {"W", "V"}:
             raise ValueError(f"{path} must hold the tensors W and V, got {sorted(tensors)}.")
+        require_shape(f"W in {path}", tensors["W"], ("width", "2p"))
         (width, inputs), dtype = tensors["W"].shape, tensors["W"].dtype
         network = cls(inputs // 2, width, device=device, dtype=dtype)
         return network.load_weights(tensors["W"], tensors["V"])
@@ -200,6 +208,8 @@ def gather(rows: Float[Tensor, "p width"], labels: Int[Tensor, "..."]) -> Float[
 
 
 def _require_tuples(name: str, tuples: Tensor, columns: int) -> None:
+    if not isinstance(tuples, Tensor):
+        raise TypeError(f"{name} must be a tensor of integers, got {type(tuples).__name__}.")
     if tuples.dtype not in (torch.int64, torch.int32):
         raise TypeError(f"{name} must hold integers (token numbers, not one-hot vectors), got {tuples.dtype}.")
     require_shape(name, tuples, ("batch", columns))

@@ -1,6 +1,7 @@
 """The explicit ℓ∞ penalty of the paper, for any training loop."""
 
 from collections.abc import Iterable
+from math import inf
 
 import torch
 from jaxtyping import Float
@@ -24,11 +25,12 @@ class LinfRegularizer:
 
     Raises:
         TypeError: if an entry of `params` is no tensor.
-        ValueError: if there is no parameter to train, λ is negative or NaN, or the parameters lie on several devices.
+        ValueError: if there is no parameter to train, λ is negative or not finite, or the parameters lie on several
+            devices.
     """
 
     def __init__(self, params: Iterable[Tensor], strength: float = 1.0) -> None:
-        require_range("strength", strength, low=0)
+        require_range("strength", strength, low=0, high=inf, high_open=True)
         self.strength = strength
         self.params = []
         for parameter in params:

@@ -5,7 +5,7 @@ from math import nan
 
 import numpy as np
 from numpy.typing import ArrayLike
-from offprints.checks import require_range
+from offprints.checks import require_finite, require_kind, require_range
 
 from grokking_theory.history import History
 
@@ -64,8 +64,10 @@ def grokking_report(history: History, fit: float = 0.99, grok: float = 0.99) -> 
         grok: test accuracy that counts as generalised.
 
     Raises:
+        TypeError: if it is no history.
         ValueError: if a threshold is outside (0, 1], or the history has no test accuracy.
     """
+    require_kind("history", history, History)
     require_range("fit", fit, low=0, high=1, low_open=True)
     require_range("grok", grok, low=0, high=1, low_open=True)
     steps, test_acc = history.series("test_acc")
@@ -81,6 +83,7 @@ def grokking_report(history: History, fit: float = 0.99, grok: float = 0.99) -> 
         return nan if step is None else history.at(name, step)
 
     loss_steps, loss = history.series("test_loss")
+    loss_steps, loss = loss_steps[np.isfinite(loss)], loss[np.isfinite(loss)]
     return GrokkingReport(
         fit_step=fit_step,
         grok_step=grok_step,
@@ -115,15 +118,19 @@ def change_point(steps: ArrayLike, values: ArrayLike) -> float | None:
     one straight line by the Bayesian information criterion (two more parameters).
 
     Args:
-        steps: (k,) increasing.
+        steps: (k,) increasing, from 0 on.
         values: (k,) finite.
 
     Raises:
-        ValueError: if the lengths differ.
+        ValueError: if the lengths differ, steps are negative or do not increase, or something is not finite.
     """
     steps, values = np.asarray(steps, dtype=float), np.asarray(values, dtype=float)
     if steps.shape != values.shape:
         raise ValueError(f"steps and values must have the same length, got {steps.shape} and {values.shape}.")
+    require_finite("steps", steps)
+    require_finite("values", values)
+    if (steps < 0).any() or (np.diff(steps) <= 0).any():
+        raise ValueError("steps must increase from 0 or above, got others. Sort them, and drop doubles.")
     if len(steps) < 5:
         return None
     x = np.log1p(steps)

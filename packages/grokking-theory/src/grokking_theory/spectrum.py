@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
-from offprints.checks import require_finite, require_range, require_shape
+from offprints.checks import require_finite, require_kind, require_range, require_shape
 from torch import Tensor
 
 from grokking_theory.model import QuadraticNetwork
@@ -40,8 +40,10 @@ def fourier_spectrum(network: QuadraticNetwork, top: int = 1) -> FourierSpectrum
         top: frequencies of each neuron that count in `top_share`.
 
     Raises:
+        TypeError: if it is no `QuadraticNetwork`.
         ValueError: if a weight is not finite, or `top` is not between 1 and ⌊p/2⌋ + 1.
     """
+    require_kind("network", network, QuadraticNetwork)
     p = network.p
     require_range("top", top, low=1, high=p // 2 + 1, integer=True, because="the number of frequencies")
     W = network.W.detach().double()
@@ -58,7 +60,8 @@ def fourier_spectrum(network: QuadraticNetwork, top: int = 1) -> FourierSpectrum
     weight = _folding(p, W.device)
     coefficients = weight * torch.fft.rfft(profile).real / p
     completeness = (coefficients / weight).clamp(0, 1)[1:].mean()
-    return FourierSpectrum(share, float(strongest / energy.sum()), coefficients, float(completeness))
+    top_share = float(strongest / energy.sum()) if strongest > 0 else 0.0
+    return FourierSpectrum(share, top_share, coefficients, float(completeness))
 
 
 def _folding(p: int, device: torch.device) -> Float[Tensor, " K"]:

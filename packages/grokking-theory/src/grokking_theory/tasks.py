@@ -18,6 +18,9 @@ Kind = Literal["classification", "regression"]
 LARGEST_POPULATION = 2**62
 """Points are numbered by 64-bit integers."""
 
+LARGEST_LIST = 2**28
+"""All points are listed, or drawn from a list, up to this many (some 8 GiB)."""
+
 OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "add": lambda a, b: a + b,
     "subtract": lambda a, b: a - b,
@@ -29,7 +32,8 @@ OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 def sample_size(p: int, kind: Kind) -> int:
     """The paper's number of training points (appendix A): ⌊2 p^{5/3}⌋ classification, ⌊2 p^{2.25}⌋ regression.
 
-    At most the number of points there are, p^2 or p^3 (for p <= 5 the formula asks for more).
+    At most the number of points there are, p² or p³: classification asks for more than that up to p = 7, regression at
+    p = 2.
 
     Raises:
         TypeError: if p is no integer.
@@ -57,7 +61,7 @@ def table(op: str | Callable[[Tensor, Tensor], Tensor], p: int) -> Int[Tensor, "
         op = OPERATIONS[op]
     a, b = torch.meshgrid(torch.arange(p), torch.arange(p), indexing="ij")
     values = op(a, b)
-    _require_integers("op(a, b)", values)
+    require_integers("op(a, b)", values)
     require_shape("op(a, b)", values, (p, p))
     return (values % p).long()
 
@@ -69,7 +73,7 @@ def require_labels(name: str, labels: Tensor, p: int) -> None:
         TypeError: if they are no integers.
         ValueError: if one lies outside.
     """
-    _require_integers(name, labels)
+    require_integers(name, labels)
     if labels.numel() and not _traced(labels):
         low, high = int(labels.min()), int(labels.max())
         if low < 0 or high >= p:
@@ -81,7 +85,8 @@ def _traced(values: Tensor) -> bool:
     return torch.compiler.is_compiling() or isinstance(values, FakeTensor) or values.is_meta
 
 
-def _require_integers(name: str, values: Tensor) -> None:
+def require_integers(name: str, values: Tensor) -> None:
+    """Check that a tensor holds integers: TypeError otherwise."""
     require_kind(name, values, Tensor)
     if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
         raise TypeError(f"{name} must hold integers (token numbers, not one-hot vectors), got {values.dtype}.")
@@ -117,7 +122,7 @@ class ModularAddition:
     Args:
         p: the modulus, at least 2.
         kind: "classification" or "regression".
-        n_train: number of training points, or a share of all N points in (0, 1]; None takes `sample_size`.
+        n_train: number of training points, or a share of all N points in (0, 1]; None takes `sample_size` (m = 3 only).
         m: variables of the regression problem (3 in the paper's main text; theorem 3.5 has any m >= 2).
         seed: of the split; the same seed gives the same split everywhere.
         replace: draw n points independently and uniformly, as the theorems do, instead of n different ones.
@@ -131,8 +136,8 @@ class ModularAddition:
 
     Raises:
         TypeError: if a number is of the wrong kind, or the table is not of integers.
-        ValueError: if p < 2, n_train is below 1, above N without replacement, or a share outside (0, 1], or the table
-            does not fit.
+        ValueError: if p < 2, n_train is below 1, above N without replacement, a share outside (0, 1], or missing with
+            m other than 3, if N is too large to draw or list its points, or the table does not fit.
     """
 
     def __init__(
@@ -148,6 +153,7 @@ class ModularAddition:
         require_range("p", p, low=2, integer=True)
         require_choice("kind", kind, ("classification", "regression"))
         require_range("m", m, low=2, integer=True)
+        require_kind("replace", replace, bool)
         if op is not None:
             if m != 3:
                 raise ValueError(f"m must be 3 with a table of a binary operation, got {m}.")
@@ -158,7 +164,11 @@ class ModularAddition:
         self.columns = m if kind == "regression" else m - 1
         self.size = p**self.columns
         require_range("p ** columns", self.size, high=LARGEST_POPULATION, integer=True, hint="Lower p or m.")
+        if n_train is None and m != 3:
+            raise ValueError(f"n_train must be given for m = {m}, got None: the paper's sample sizes are for m = 3.")
         self.n_train = self._count(sample_size(p, kind) if n_train is None else n_train)
+        if not replace and self.n_train > self.size // 50:  # fewer are drawn without a list of all
+            self._require_list()
         codes = rng(seed).choice(self.size, self.n_train, replace=replace)
         self._codes = torch.from_numpy(np.asarray(codes, dtype=np.int64))
 
@@ -176,6 +186,9 @@ class ModularAddition:
         because = "" if self.replace else f"N = {self.p}^{self.columns}, the number of points"
         require_range("n_train", n_train, low=1, high=high, integer=True, because=because)
         return int(n_train)
+
+    def _require_list(self) -> None:
+        require_range("N", self.size, high=LARGEST_LIST, integer=True, because="points to list", hint="Lower p or m.")
 
     def _decode(self, codes: Tensor) -> Int[Tensor, "n columns"]:
         digits = [codes // self.p**power % self.p for power in reversed(range(self.columns))]
@@ -208,6 +221,7 @@ class ModularAddition:
     @cached_property
     def test(self) -> tuple[Tensor, Tensor]:
         """All points outside the training set, in order, and their targets (empty if there are none)."""
+        self._require_list()
         held_out = torch.ones(self.size, dtype=torch.bool)
         held_out[self._codes] = False
         inputs = self._decode(held_out.nonzero().squeeze(1))
@@ -221,6 +235,7 @@ class ModularAddition:
 
     def all_inputs(self) -> Int[Tensor, "N columns"]:
         """All N inputs, in order: the last variable runs fastest."""
+        self._require_list()
         return self._decode(torch.arange(self.size))
 
     def population(self) -> tuple[Tensor, Tensor]:

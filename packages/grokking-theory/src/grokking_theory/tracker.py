@@ -5,7 +5,7 @@ from math import nan, sqrt
 
 import torch
 from jaxtyping import Num
-from offprints.checks import require_range, require_shape
+from offprints.checks import require_choice, require_finite, require_kind, require_range, require_shape
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -50,7 +50,8 @@ class NTKTracker:
 
     Args:
         model: any torch module, see `empirical_ntk`.
-        x: n inputs; for a `QuadraticNetwork` pairs (n, 2), or triples (n, 3) for its regression head.
+        x: n inputs, of which a copy is kept; for a `QuadraticNetwork` pairs (n, 2), or triples (n, 3) for its
+            regression head.
         output: as in `empirical_ntk`; with "trace_sample" the direction is drawn once.
         every: steps between measurements.
         chunk: see `empirical_ntk`.
@@ -65,7 +66,8 @@ class NTKTracker:
         records: the measurements so far; the first is that of Θ_0, at step 0.
 
     Raises:
-        ValueError: if `every` < 1 or the targets do not fit; and as `empirical_ntk`.
+        TypeError: if the inputs or the targets are no tensors; and as `empirical_ntk`.
+        ValueError: if `every` < 1, the targets do not fit or are not finite; and as `empirical_ntk`.
     """
 
     def __init__(
@@ -83,11 +85,18 @@ class NTKTracker:
         vectorize: bool = True,
     ) -> None:
         require_range("every", every, low=1, integer=True)
+        require_range("chunk", chunk, low=1, integer=True)
+        require_kind("x", x, Tensor)
+        require_range("len(x)", len(x), low=1, integer=True)
         if targets is not None:
+            require_kind("targets", targets, Tensor)
             require_shape("targets", targets[..., None].flatten(1), (len(x), None))
-        self.model, self.x, self.every, self.per_layer = model, x, every, per_layer
+            _require_targets(targets)
+        self.model, self.x, self.every, self.per_layer = model, x.detach().clone(), every, per_layer
         self._targets = targets
         triples = isinstance(model, QuadraticNetwork) and x.shape[1:] == (3,)
+        if isinstance(model, QuadraticNetwork):
+            require_shape("x", x, ("n", 3 if triples else 2), hint="Give pairs or triples of integers.")
         forward_fn = regression_head if triples and forward_fn is None else forward_fn
         self._closed_form = (
             isinstance(model, QuadraticNetwork)
@@ -100,7 +109,7 @@ class NTKTracker:
         self._options = NTKOptions(output, chunk, max_bytes, forward_fn, seed, vectorize)
         self._initial = self._parts(model)
         self.records: list[NTKRecord] = []
-        self.measure(0)
+        self.records.append(self._record(0, self._initial))
 
     def __call__(self, step: int, model: nn.Module | None = None) -> dict[str, float] | None:
         """Measure if `step` is a multiple of `every`; returns the columns of a `History`, or None.
@@ -119,14 +128,20 @@ class NTKTracker:
     def measure(self, step: int, model: nn.Module | None = None) -> NTKRecord:
         """Measure now, whatever `every` says; a step that was measured before is measured again and replaced."""
         require_range("step", step, low=0, integer=True)
-        parts = self._parts(self.model if model is None else model)
+        record = self._record(step, self._parts(self.model if model is None else model))
+        self.records = [earlier for earlier in self.records if earlier.step != step] + [record]
+        return record
+
+    def _record(self, step: int, parts: dict[str, Tensor]) -> NTKRecord:
         kernel, start = _total(parts), _total(self._initial)
-        layers = (
-            {name: kernel_distance(part, self._initial[name]) for name, part in parts.items()} if self.per_layer else {}
-        )
+        require_finite("kernel", kernel, hint=f"At step {step} a weight or a gradient of the model is not.")
+        layers = {}
+        for name, part in parts.items() if self.per_layer else ():
+            require_choice("parameter of the measured model", name, self._initial)
+            layers[name] = kernel_distance(part, self._initial[name])
         scale = float(start.norm())
         change = float((kernel - start).norm())
-        record = NTKRecord(
+        return NTKRecord(
             step=step,
             change=change,
             relative=change / scale if scale else nan,
@@ -135,8 +150,6 @@ class NTKTracker:
             alignment=nan if self._targets is None else label_alignment(_mean_over_outputs(kernel), self._targets),
             layers=layers,
         )
-        self.records = [earlier for earlier in self.records if earlier.step != step] + [record]
-        return record
 
     def kernel(self, model: nn.Module | None = None) -> Tensor:
         """Θ_t itself, as `empirical_ntk` returns it."""
@@ -146,8 +159,11 @@ class NTKTracker:
         if not (self._closed_form and isinstance(model, QuadraticNetwork)):
             return ntk_parts(model, self.x, None, self._options, self.per_layer)
         triples, output = self.x, self._options.output
+        if isinstance(output, str) and output != "first":
+            raise ValueError(f"output must be 'first', a number, 'trace_sample' or 'full', got {output!r}.")
+        high = model.p - 1 if triples.shape[1] == 2 else 0
+        c = 0 if output == "first" else require_range("output", output, low=0, high=high, integer=True)
         if triples.shape[1] == 2:
-            c = 0 if output == "first" else require_range("output", output, low=0, high=model.p - 1, integer=True)
             triples = torch.cat([triples, torch.full_like(triples[:, :1], int(c))], dim=1)
         return {"total": quadratic_ntk(model.W, model.V, triples, max_bytes=self._options.max_bytes)}
 
@@ -178,12 +194,27 @@ def label_alignment(kernel: Tensor, targets: Tensor) -> float:
     """Centred alignment of a kernel (n, n) with the Gram matrix of the targets (integer labels become one-hot).
 
     ⟨HKH, HYYᵀH⟩ / (‖HKH‖_F ‖HYYᵀH‖_F) with H = I - 11ᵀ/n; NaN if either is constant.
+
+    Raises:
+        ValueError: if real targets are not finite, or labels have more than one column.
     """
+    _require_targets(targets)
     if not targets.is_floating_point():
-        targets = F.one_hot(targets.long().reshape(len(targets)) - targets.min())
+        labels = targets.long().reshape(len(targets))
+        targets = F.one_hot(labels - labels.min())
     rows = targets.to(kernel.device, kernel.dtype).reshape(len(targets), -1)
     rows = rows - rows.mean(0)
     label_gram = rows @ rows.t()
     centred = kernel - kernel.mean(0) - kernel.mean(1, keepdim=True) + kernel.mean()
     scale = sqrt(float(centred.square().sum()) * float(label_gram.square().sum()))
     return float((centred * label_gram).sum()) / scale if scale else nan
+
+
+def _require_targets(targets: Tensor) -> None:
+    if targets.is_floating_point():
+        require_finite("targets", targets)
+    elif targets.numel() != len(targets):
+        raise ValueError(
+            f"targets must be of shape ({len(targets)},) if they are labels, got {tuple(targets.shape)}. "
+            "Give values as floating-point numbers."
+        )

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Literal
 
 import torch
-from offprints.checks import require_choice, require_kind, require_range, require_same_device
+from offprints.checks import require_choice, require_kind, require_range, require_same_device, require_shape
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -23,6 +23,8 @@ Callback = Callable[[int, nn.Module], Mapping[str, float] | None]
 """Called with the number of updates done and the model; what it returns becomes columns of the history."""
 
 OptimizerName = Literal["gd", "ngd", "adamw"]
+
+MEASURED = {"step", "train_loss", "test_loss", "train_acc", "test_acc", "linf", "margin"}
 
 
 def fit(
@@ -66,19 +68,24 @@ def fit(
 
     Raises:
         TypeError: if the model or the optimizer is of the wrong kind.
-        ValueError: if a number is out of range, the training set is empty, or a label lies outside [0, p).
+        ValueError: if a number is out of range, the training set is empty, a label lies outside [0, p), the model has
+            other than p outputs, an optimizer of your own holds none of its parameters, or a callback returns a column
+            of `fit` itself.
         FloatingPointError: if the loss is NaN or infinite: names the step, and leaves the model in the last state
             whose loss was finite.
     """
     require_kind("model", model, nn.Module)
     require_range("steps", steps, low=0, integer=True)
     require_range("every", every, low=1, integer=True)
+    if time_limit is not None:
+        require_range("time_limit", time_limit, low=0)
     for name, number in (("linf", linf), ("loss_tol", loss_tol), ("eps", eps)):
         require_range(name, number, low=0)
     params = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not params:
         raise ValueError("model must have at least one parameter with requires_grad=True, got none.")
     split = _Split.of(task, params[0])
+    split.require_outputs(model)
     update = _updater(optimizer, params, lr, weight_decay, eps)
     penalty = LinfRegularizer(params, linf)
     safe = [parameter.detach().clone() for parameter in params]
@@ -122,6 +129,8 @@ def _called(callbacks: Sequence[Callback], step: int, model: nn.Module) -> dict[
     columns: dict[str, float] = {}
     for callback in callbacks:
         columns |= callback(step, model) or {}
+    if taken := sorted(columns.keys() & MEASURED):
+        raise ValueError(f"a callback must not return the columns of fit itself, got {', '.join(taken)}. Rename them.")
     return columns
 
 
@@ -134,6 +143,13 @@ def _updater(
 ) -> Callable[[Tensor], str]:
     """One update from a loss; returns why training cannot go on, or nothing."""
     if isinstance(optimizer, torch.optim.Optimizer):
+        own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        if not own & {id(parameter) for parameter in params}:
+            raise ValueError("optimizer must hold parameters of the model, got none of them. Make it from this model.")
+        if weight_decay:
+            raise ValueError(f"weight_decay must be 0 with an optimizer of your own, got {weight_decay}. Set it there.")
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise TypeError("optimizer must step without a closure, got LBFGS.")
         return partial(_torch_step, optimizer)
     require_choice("optimizer", optimizer, ("gd", "ngd", "adamw"), hint="Or pass a torch.optim.Optimizer.")
     require_range("lr", lr, low=0, low_open=True)
@@ -196,6 +212,12 @@ class _Split:
         points, values = torch.cat([moved[0][0], moved[1][0]]), torch.cat([moved[0][1], moved[1][1]])
         answers = points[values > 0].unique(dim=0)  # regression: the triples whose target is p
         return cls(task.p, classes, moved[0], moved[1], answers)
+
+    @torch.no_grad()
+    def require_outputs(self, model: nn.Module) -> None:
+        """ValueError unless the model has p outputs for a pair."""
+        with eval_mode(model):
+            require_shape("model(pairs)", model(self.train[0][:1, :2]), (1, self.p), hint="Give it one output a class.")
 
     def outputs(self, model: nn.Module, inputs: Tensor) -> Tensor:
         if self.classes:

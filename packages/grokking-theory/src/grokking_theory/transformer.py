@@ -56,7 +56,7 @@ class TinyTransformer(nn.Module):
         require_range("p", p, low=2, integer=True)
         for name, size in (("dim", dim), ("heads", heads), ("mlp", mlp)):
             require_range(name, size, low=1, integer=True)
-        require_range("alpha", alpha, low=0, low_open=True)
+        require_range("alpha", alpha, low=0, high=math.inf, low_open=True, high_open=True)
         if dim % heads:
             raise ValueError(f"dim must be a multiple of heads ({heads}), got {dim}.")
         self.p, self.dim, self.heads = p, dim, heads
