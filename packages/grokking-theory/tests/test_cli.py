@@ -97,3 +97,54 @@ def test_wrong_usage_exits_with_2(capsys):
     assert "none.csv" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
         main(["train", "--optimizer", "sgd", "--out", "x"])
+
+
+ROWS = {
+    "width of nothing": (["train", "--p", "5", "--width", "0"], "width must be an integer at least 1, got 0"),
+    "points in the kernel": (["train", "--p", "5", "--ntk-points", "-1"], "--ntk-points"),
+    "diverging": (
+        ["train", "--p", "5", "--n", "0.6", "--lr", "1e6", "--optimizer", "gd", "--kind", "regression"], "finite",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "message"), ROWS.values(), ids=ROWS)
+def test_a_run_that_cannot_be_done_says_so_in_one_line(words, message, tmp_path, capsys):
+    assert main([*words, "--device", "cpu", "--steps", "20", "--out", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+
+
+def test_a_folder_that_cannot_be_written_is_found_before_training(tmp_path, capsys, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("grokking_theory.cli.fit", lambda *a, **k: pytest.fail("trained first"))
+    assert main(["train", "--p", "5", "--steps", "1", "--out", str(tmp_path / "file" / "run")]) == 2
+    assert "file" in capsys.readouterr().err
+
+
+def test_without_held_out_points_there_is_no_report(tmp_path, capsys):
+    assert main(["train", "--p", "5", "--steps", "2", "--device", "cpu", "--out", str(tmp_path)]) == 0
+    assert "lower --n" in capsys.readouterr().out
+    assert len(gt.History.load(tmp_path / "history"))
+
+
+def test_an_interrupted_run_exits_with_130(tmp_path, capsys, monkeypatch):
+    def stopped(*_args, **_options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("grokking_theory.cli.fit", stopped)
+    assert main(["train", "--p", "5", "--device", "cpu", "--out", str(tmp_path)]) == 130
+    assert "interrupted" in capsys.readouterr().err
+
+
+def test_a_table_of_another_size_is_refused(tmp_path, capsys):
+    np.save(tmp_path / "t.npy", gt.table("add", 3).numpy())
+    assert main(["bounds", "--p", "5", "--n", "3", "--table", str(tmp_path / "t.npy")]) == 2
+    assert "--p must be 3" in capsys.readouterr().err
+
+
+def test_a_number_of_points_that_is_none(tmp_path, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["train", "--n", "1e-1", "--out", str(tmp_path)])
+    assert "a share with a decimal point, got '1e-1'" in capsys.readouterr().err

@@ -171,6 +171,113 @@ ROWS = {
     ),
     "unknown column": (lambda: gt.fit(network(), gt.ModularAddition(5), steps=1).series("loss"), ValueError, "'test_loss'"),
     "change point of other lengths": (lambda: gt.change_point([1, 2], [1]), ValueError, "same length"),
+    "change point of NaN": (lambda: gt.change_point(range(6), [math.nan] * 6), ValueError, "values must be finite"),
+    "change point of infinite steps": (lambda: gt.change_point([math.inf] * 6, range(6)), ValueError, "steps must be finite"),
+    "change point backwards": (lambda: gt.change_point([3, 2, 1], [0, 1, 2]), ValueError, "steps must increase"),
+    "change point twice at a step": (lambda: gt.change_point([1, 1, 2], [0, 1, 2]), ValueError, "steps must increase"),
+    "change point before 0": (lambda: gt.change_point([-1, 0, 1], [0, 1, 2]), ValueError, "steps must increase from 0"),
+    "report of no history": (lambda: gt.grokking_report([]), TypeError, "history must be of type History"),
+    "replace of another kind": (lambda: gt.ModularAddition(5, replace="yes"), TypeError, "replace"),
+    "no sample size but for m = 3": (lambda: gt.ModularAddition(5, m=2), ValueError, "n_train must be given for m = 2"),
+    "too many points to draw": (lambda: gt.ModularAddition(10**5), ValueError, "points to list"),
+    "too many points to list": (lambda: gt.ModularAddition(10**5, n_train=3).test, ValueError, "points to list"),
+    "population too large": (lambda: gt.ModularAddition(10**5, n_train=3).population(), ValueError, "Lower p or m"),
+    "pairs in a list": (lambda: network()([[0, 1]]), TypeError, "pairs must be a tensor of integers, got list"),
+    "infinite alpha": (lambda: gt.QuadraticNetwork(5, 4, alpha=math.inf), ValueError, "alpha"),
+    "infinite scale": (lambda: gt.QuadraticNetwork(5, 4, scale=math.inf), ValueError, "scale"),
+    "infinite alpha of the transformer": (lambda: gt.TinyTransformer(5, alpha=math.inf), ValueError, "alpha"),
+    "integer weights": (lambda: gt.QuadraticNetwork(5, 4, dtype=torch.int64), TypeError, "torch.int64"),
+    "complex weights": (lambda: gt.QuadraticNetwork(5, 4, dtype=torch.complex64), TypeError, "torch.complex64"),
+    "weights in arrays": (
+        lambda: network().load_weights(np.zeros((4, 10)), np.zeros((5, 4))), TypeError, "W must be of type Tensor",
+    ),
+    "weights that overflow": (
+        lambda: gt.QuadraticNetwork(5, 4, dtype=torch.float16).load_weights(torch.full((4, 10), 1e6), torch.zeros(5, 4)),
+        ValueError, "W must be finite",
+    ),
+    "infinite strength": (lambda: gt.LinfRegularizer(network().parameters(), math.inf), ValueError, "strength"),
+    "inputs in an array": (lambda: gt.empirical_ntk(LINE, np.ones((2, 2))), TypeError, "x must be of type Tensor"),
+    "second inputs in an array": (lambda: gt.empirical_ntk(LINE, torch.ones(2, 2), np.ones((2, 2))), TypeError, "x2"),
+    "NaN inputs": (lambda: gt.empirical_ntk(LINE, torch.full((2, 2), math.nan)), ValueError, "kernel must be finite"),
+    "complex parameters": (
+        lambda: gt.empirical_ntk(torch.nn.Linear(2, 1, dtype=torch.complex64), torch.ones(2, 2)), TypeError, "in weight",
+    ),
+    "complex outputs": (
+        lambda: gt.empirical_ntk(LINE, torch.ones(2, 2), forward_fn=lambda model, x: model(x) * 1j), TypeError, "outputs",
+    ),
+    "data-dependent branches": (
+        lambda: gt.empirical_ntk(_Branching(), torch.ones(2, 2)), RuntimeError, "Pass vectorize=False",
+    ),
+    "errors of the model itself": (lambda: gt.empirical_ntk(LINE, torch.ones(2, 3)), RuntimeError, "mat1"),
+    "tracked inputs in an array": (lambda: gt.NTKTracker(LINE, np.ones((2, 2))), TypeError, "x must be"),
+    "tracked targets in an array": (
+        lambda: gt.NTKTracker(LINE, torch.ones(2, 2), targets=np.ones(2)), TypeError, "targets must be",
+    ),
+    "tracked targets NaN": (
+        lambda: gt.NTKTracker(LINE, torch.ones(2, 2), targets=torch.full((2,), math.nan)), ValueError, "targets must be finite",
+    ),
+    "tracked labels in columns": (
+        lambda: gt.NTKTracker(LINE, torch.ones(2, 2), targets=PAIRS), ValueError, r"of shape \(2,\) if they are labels",
+    ),
+    "tracked chunk": (lambda: gt.NTKTracker(network(), PAIRS, chunk=0), ValueError, "chunk"),
+    "nothing tracked": (lambda: gt.NTKTracker(network(), PAIRS[:0]), ValueError, r"len\(x\)"),
+    "tracked columns": (lambda: gt.NTKTracker(network(), torch.zeros(2, 4).long()), ValueError, "x must be of shape"),
+    "tracked output unknown": (lambda: gt.NTKTracker(network(), PAIRS, output="last"), ValueError, "'trace_sample'"),
+    "tracked output of the head": (lambda: gt.NTKTracker(network(), TRIPLES, output=1), ValueError, "between 0 and 0"),
+    "tracked NaN": (lambda: gt.NTKTracker(network(), PAIRS).measure(7, _with_nan()), ValueError, "must be finite"),
+    "tracked layers of another model": (
+        lambda: gt.NTKTracker(LINE, torch.ones(2, 2), per_layer=True).measure(1, torch.nn.Sequential(LINE)),
+        ValueError, "parameter of the measured model",
+    ),
+    "weights of two dtypes": (
+        lambda: gt.quadratic_ntk(network().W, network().V.float(), TRIPLES), ValueError, "W and V must have one dtype",
+    ),
+    "NaN in W": (lambda: gt.quadratic_ntk(_with_nan().W, network().V, TRIPLES), ValueError, "W must be finite"),
+    "NaN in V": (
+        lambda: gt.quadratic_ntk(network().W, network().V * math.nan, TRIPLES), ValueError, "V must be finite",
+    ),
+    "one-hot tuples, expected": (lambda: gt.expected_ntk(TRIPLES.double()), TypeError, "integers"),
+    "one-hot tuples, rbf": (lambda: gt.onehot_rbf(TRIPLES, TRIPLES.double()), TypeError, "t2 must hold integers"),
+    "one-hot tuples, match": (lambda: gt.match_kernel(TRIPLES.double(), weights={}), TypeError, "t1 must hold integers"),
+    "one-hot tuples on the right": (
+        lambda: gt.match_kernel(TRIPLES, TRIPLES.double(), weights={}), TypeError, "t2 must hold integers",
+    ),
+    "arrays for tuples": (lambda: gt.onehot_rbf(TRIPLES.numpy()), TypeError, "t1 must be of type Tensor"),
+    "rtol": (lambda: gt.check_equivariance(gt.onehot_rbf, 5, rtol=-1.0), ValueError, "rtol"),
+    "three numbers for the init": (
+        lambda: bounds.interpolation_width(9, 3, init=(1.0, 0.5, 2.0)), ValueError, r"a pair \(s_W, sigma_W\), got 3",
+    ),
+    "complex table": (lambda: gt.table_lower_bound(np.eye(3) * 1j, 1), TypeError, "table must be real"),
+    "complex tensor": (lambda: gt.table_lower_bound(torch.eye(3) * 1j, 1), TypeError, "table must be real"),
+    "operation without axes": (lambda: gt.operation_target(torch.tensor(3)), ValueError, "op must be of shape"),
+    "operation in a list": (lambda: gt.operation_target([[0, 1], [1, 0]]), TypeError, "op must be of type Tensor"),
+    "generator of fractions": (
+        lambda: gt.orbit_lower_bound(np.eye(3), 0, [[[0.5, 1, 2], [0, 1, 2]]]), ValueError, "must permute 0..2",
+    ),
+    "margin of a task": (lambda: gt.margin(network(), gt.ModularAddition(5)), TypeError, "Pass task.train"),
+    "spectrum of another model": (lambda: gt.fourier_spectrum(gt.TinyTransformer(5)), TypeError, "QuadraticNetwork"),
+    "model of another p": (
+        lambda: gt.fit(gt.QuadraticNetwork(7, 4), gt.ModularAddition(5), steps=1), ValueError, r"of shape \(1, 5\), got \(1, 7\)",
+    ),
+    "optimizer of another model": (
+        lambda: gt.fit(network(), gt.ModularAddition(5), torch.optim.SGD(network().parameters()), steps=1),
+        ValueError, "parameters of the model, got none",
+    ),
+    "decay beside an own optimizer": (lambda: _own(torch.optim.SGD, weight_decay=0.1), ValueError, "Set it there"),
+    "optimizer with a closure": (lambda: _own(torch.optim.LBFGS), TypeError, "LBFGS"),
+    "callback that returns steps": (
+        lambda: gt.fit(network(), gt.ModularAddition(5), steps=1, callbacks=[lambda step, model: {"step": 9.0}]),
+        ValueError, "got step. Rename",
+    ),
+    "time limit": (
+        lambda: gt.fit(network(), gt.ModularAddition(5), steps=1, time_limit=-1.0), ValueError, "time_limit",
+    ),
+    "no times": (
+        lambda: gt.linearized_curve(network(), gt.ModularAddition(5, n_train=9), []), ValueError, "number of times",
+    ),
+    "a curve without held-out points": (
+        lambda: gt.linearized_curve(network(), gt.ModularAddition(5, n_train=1.0), [1.0]), ValueError, "task.test",
+    ),
 }  # fmt: skip
 # ruff: noqa: E501
 
@@ -182,6 +289,22 @@ class _Relabelled:
         self.p, self.kind = 5, task.kind
         self.train = tuple(part[:keep] for part in task.train)
         self.test = task.test
+
+
+class _Branching(torch.nn.Linear):
+    """Looks at values, which `vmap` forbids."""
+
+    def __init__(self):
+        super().__init__(2, 1)
+
+    def forward(self, x):
+        y = super().forward(x)
+        return y if y.sum().item() > 0 else -y
+
+
+def _own(kind, **options):
+    model = network()
+    return gt.fit(model, gt.ModularAddition(5), kind(model.parameters(), lr=0.1), steps=1, **options)
 
 
 def _with_nan():
@@ -264,3 +387,45 @@ def test_memory_error_carries_its_numbers():
         gt.empirical_ntk(network(), PAIRS, max_bytes=100, chunk=2)
     # 2 × 2 results and 2 gradients of 60 weights, 8 bytes each
     assert (caught.value.needed, caught.value.allowed) == (8 * (4 + 2 * 60), 100)
+
+
+def test_a_model_that_branches_on_its_data_is_computed_one_sample_at_a_time():
+    model, x = _Branching().double(), torch.randn(5, 2, generator=torch.Generator().manual_seed(0)).double()
+    gradients = torch.stack(
+        [
+            torch.cat([g.flatten() for g in torch.autograd.grad(model(row[None])[0, 0], list(model.parameters()))])
+            for row in x
+        ]
+    )
+    torch.testing.assert_close(gt.empirical_ntk(model, x, vectorize=False), gradients @ gradients.t())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_16_bit_model_is_linearised_in_float32(dtype):
+    model, x = (
+        torch.nn.Linear(3, 2, dtype=dtype),
+        torch.randn(4, 3, generator=torch.Generator().manual_seed(0)).to(dtype),
+    )
+    targets = torch.eye(4, 2)
+    with pytest.warns(UserWarning, match="float32"):
+        found = gt.linearized_predictions(model, x, targets, x)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, targets, atol=1e-2, rtol=0)  # four points, eight weights: it interpolates
+
+
+def test_bounds_stay_numbers_beyond_the_range_of_floats():
+    assert gt.certificate(5, 40, 1e200, 100) == {"value": math.inf, "vacuous": True, "rademacher": math.inf}
+    assert bounds.rich_upper_rate(5, 40, 1e200, 100) == math.inf
+    assert bounds.pac_bayes_rate(5, 40, 100, margin=1.0, linf=1e200) == {"value": math.inf, "applicable": False}
+    assert bounds.pac_bayes_rate(5, 40, 100, margin=1.0, linf=1e-200)["value"] == 0.0
+    n = gt.min_samples_kernel(1000, "regression", 0.5, m=200)
+    assert n == -(-(999**200) * (2 * 999 - 1) // (2 * 999))  # ⌈d (1 - ½ / 999)⌉, exactly
+    assert gt.min_samples_kernel(97, "regression", 48.0) == 96**3 // 2
+
+
+def test_bounds_of_numpy_numbers_are_plain():
+    found = gt.certificate(np.int64(5), np.int64(40), np.float32(1), np.int64(100), empirical=np.float32(0))
+    assert found == gt.certificate(5, 40, 1.0, 100)
+    assert {type(value) for value in found.values()} == {float, bool}
+    big = gt.kernel_lower_bound(np.int64(10**7), np.int64(10**18))  # (p - 1)³ leaves 64 bits
+    assert big["fraction"] == pytest.approx(1 - 10**18 / (10**7 - 1) ** 3)

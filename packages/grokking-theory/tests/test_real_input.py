@@ -1,5 +1,6 @@
 """What users bring: their own models, tables and training loops; and what it costs in memory."""
 
+import subprocess
 import sys
 
 import grokking_theory as gt
@@ -96,3 +97,17 @@ def test_any_chunk_gives_the_same_kernel(chunk):
     whole = gt.empirical_ntk(model, torch.cat([x, x2]), chunk=100)
     assert_close(gt.empirical_ntk(model, x, chunk=chunk), whole[:8, :8])
     assert_close(gt.empirical_ntk(model, x, x2, chunk=chunk), whole[:8, 8:])
+
+
+def test_the_import_leaves_scikit_learn_for_later():
+    code = """
+import sys, grokking_theory
+assert not {"sklearn", "scipy", "matplotlib"} & set(sys.modules)
+assert "KernelRegressor" in dir(grokking_theory)
+from grokking_theory import KernelRegressor
+assert "sklearn" in sys.modules
+assert grokking_theory.KernelRegressor is KernelRegressor
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(AttributeError, match="no attribute 'KernelRegresor'"):
+        gt.KernelRegresor  # noqa: B018

@@ -107,3 +107,41 @@ def test_other_files_are_refused(tmp_path):
     np.save(tmp_path / "op.npy", np.eye(3))
     with pytest.raises(ValueError, match="must hold integers, got float64"):
         gt.load_table(tmp_path / "op.npy")
+
+
+def test_tables_as_spreadsheets_write_them(tmp_path):
+    (tmp_path / "op.CSV").write_bytes("\ufeff0,1\r\n1, 0\r\n\r\n\n".encode())
+    assert gt.load_table(tmp_path / "op.CSV").tolist() == [[0, 1], [1, 0]]
+
+
+FILES = {
+    "bytes.csv": (b"\xff\xfe\x00", "must be text in UTF-8"),
+    "large.csv": (b"99999999999999999999,1\n1,0\n", "line 1, field 1: must be an integer in"),
+    "empty.csv": (b"\n\n", "square table"),
+    "gap.csv": (b"0,1\n\n1,0\n", "line 2: must have 2 fields"),
+    "junk.npy": (b"hello", "must be a whole .npy file"),
+    "empty.npy": (b"", "must be a whole .npy file"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_broken_files_are_named(name, tmp_path):
+    content, message = FILES[name]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=message) as caught:
+        gt.load_table(tmp_path / name)
+    assert name in str(caught.value)
+
+
+def test_a_large_modulus_is_no_trouble_for_few_points():
+    task = gt.ModularAddition(10**5, "regression", n_train=7)
+    inputs, targets = task.train
+    assert inputs.shape == (7, 3)
+    assert targets.shape == (7,)
+    assert int(inputs.max()) > 10**3
+
+
+@pytest.mark.parametrize(("kind", "last"), [("classification", 8), ("regression", 2)])
+def test_where_the_papers_sample_size_is_everything(kind, last):
+    everything = [p for p in range(2, 30) if gt.sample_size(p, kind) == p ** (2 if kind == "classification" else 3)]
+    assert everything == list(range(2, last + 1))

@@ -3,6 +3,7 @@
 import math
 
 import grokking_theory as gt
+import grokking_theory.tracker
 import pytest
 import torch
 from grokking_theory.tracker import kernel_distance, label_alignment
@@ -185,3 +186,56 @@ def test_a_vision_model():
     assert 0 < record.distance < 2
     assert -1 <= record.alignment <= 1
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+class Reused(torch.nn.Module):
+    """One layer at two places, and its weight tied to a third."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(3, 3, dtype=torch.float64)
+        self.again = self.first
+        self.last = torch.nn.Linear(3, 3, dtype=torch.float64)
+        self.last.weight = self.first.weight
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.again(torch.tanh(self.first(x)))))
+
+
+@pytest.mark.parametrize("vectorize", [True, False])
+def test_layers_that_stand_at_two_places(vectorize):
+    model, x = Reused(), torch.randn(5, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    own = dict(model.named_parameters())
+    tracker = gt.NTKTracker(model, x, vectorize=vectorize, chunk=2)
+    assert list(dict(model.named_parameters())) == ["first.weight", "first.bias", "last.bias"]
+    assert all(value is own[name] for name, value in model.named_parameters())
+    assert model.last.weight is model.first.weight
+    rows = [torch.autograd.grad(model(row[None])[0, 0], list(own.values())) for row in x]
+    gradients = torch.stack([torch.cat([part.flatten() for part in row]) for row in rows])
+    torch.testing.assert_close(tracker.kernel(), gradients @ gradients.t())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    model(x).square().mean().backward()
+    optimizer.step()
+    assert tracker.measure(1).distance > 1e-6  # the optimizer still moves the model
+
+
+def test_inputs_are_copied_when_attached():
+    x = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    tracker = gt.NTKTracker(torch.nn.Linear(3, 1), x)
+    x.zero_()
+    assert tracker.measure(1).change == 0
+
+
+def test_boolean_targets_are_labels():
+    x = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    model, labels = torch.nn.Linear(3, 1), torch.tensor([1, 0, 0, 1])
+    both = [gt.NTKTracker(model, x, targets=targets).records[0].alignment for targets in (labels, labels.bool())]
+    assert both[0] == both[1]
+
+
+def test_the_kernel_is_computed_once_at_attachment(monkeypatch):
+    calls = []
+    computed = grokking_theory.tracker.ntk_parts
+    monkeypatch.setattr(grokking_theory.tracker, "ntk_parts", lambda *a: calls.append(1) or computed(*a))
+    tracker = gt.NTKTracker(torch.nn.Linear(3, 1), torch.ones(2, 3))
+    assert (len(calls), [record.step for record in tracker.records]) == (1, [0])

@@ -6,6 +6,7 @@ import grokking_theory as gt
 import numpy as np
 import pytest
 import torch
+from offprints import checkpoint
 from torch.testing import assert_close
 
 
@@ -223,3 +224,45 @@ def test_spectrum_of_random_weights_is_spread():
         + torch.fft.fft(network.W[0, 11:].detach()).abs().square()
     )
     assert found.energy[0, 2] == pytest.approx(((power[2] + power[9]) / power.sum()).item())
+
+
+def test_the_spectrum_of_a_network_without_weights():
+    network = gt.QuadraticNetwork(5, 4)
+    with torch.no_grad():
+        network.W.zero_()
+    found = gt.fourier_spectrum(network)
+    assert (found.top_share, found.completeness) == (0.0, 0.0)
+    assert found.energy.eq(0).all()
+
+
+def test_broken_checkpoints_are_refused(tmp_path):
+    weights = {"W": np.zeros((4, 10)), "V": np.zeros((5, 4))}
+    broken = {
+        "flat": (weights | {"W": np.zeros(40)}, r"W in .*flat must be of shape \(width, 2p\), got \(40,\)"),
+        "odd": (weights | {"W": np.zeros((4, 9))}, "W must be of shape"),
+        "other": (weights | {"V": np.zeros((3, 4))}, "V must be of shape"),
+    }
+    for name, (tensors, message) in broken.items():
+        checkpoint.save(tmp_path / name, tensors, method="grokking-theory", version="0", config={})
+        with pytest.raises(ValueError, match=message):
+            gt.QuadraticNetwork.load(tmp_path / name)
+    some = {"step": np.zeros(2), "linf": np.zeros(2)}
+    checkpoint.save(tmp_path / "part", some, method="grokking-theory", version="0", config={"kind": "history"})
+    with pytest.raises(ValueError, match=r"got none of train_loss, test_loss"):
+        gt.History.load(tmp_path / "part")
+
+
+def test_a_test_loss_that_overflowed_does_not_hide_the_report():
+    rows = [
+        {"step": i, "train_acc": 1.0, "test_acc": 0.1 * i, "test_loss": np.inf if i == 3 else 2.0} for i in range(9)
+    ]
+    assert gt.grokking_report(gt.History.from_rows(rows)).classification == "no generalisation"
+
+
+def test_the_model_keeps_what_a_partly_frozen_run_must_not_touch():
+    task, network = gt.ModularAddition(5, n_train=0.6), gt.QuadraticNetwork(5, 8)
+    network.W.requires_grad_(False)
+    before = network.W.clone(), network.V.detach().clone()
+    gt.fit(network, task, steps=3, linf=1e-3)
+    assert torch.equal(network.W, before[0])
+    assert not torch.equal(network.V, before[1])

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from math import nan, sqrt
 
 import torch
-from jaxtyping import Num
+from jaxtyping import Num, Shaped
 from offprints.checks import require_choice, require_finite, require_kind, require_range, require_shape
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -57,7 +57,7 @@ class NTKTracker:
         chunk: see `empirical_ntk`.
         max_bytes: see `empirical_ntk`.
         per_layer: record the distance of each parameter's part of the kernel, too.
-        targets: (n,) labels or values, or (n, C) values, for `alignment`. Integers count as labels.
+        targets: (n,) labels or values, or (n, C) values, for `alignment`. Integers and booleans count as labels.
         forward_fn: see `empirical_ntk`.
         seed: of "trace_sample".
         vectorize: see `empirical_ntk`.
@@ -79,7 +79,7 @@ class NTKTracker:
         chunk: int = 64,
         max_bytes: int = 2 << 30,
         per_layer: bool = False,
-        targets: Num[Tensor, "n ..."] | None = None,
+        targets: Shaped[Tensor, "n ..."] | None = None,
         forward_fn: Forward | None = None,
         seed: int = 0,
         vectorize: bool = True,
