@@ -36,7 +36,7 @@ def rng(seed: int, device: "str | torch.device | None" = None) -> "np.random.Gen
 def spawn(seed: int, n: int) -> list[int]:
     """`n` independent 63-bit seeds grown from one, by numpy's `SeedSequence` (for workers, layers, runs)."""
     require_range("n", n, low=0, integer=True)
-    return [int(child.generate_state(1, np.uint64)[0] >> 1) for child in np.random.SeedSequence(seed).spawn(n)]
+    return [int(child.generate_state(1, np.uint64)[0]) >> 1 for child in np.random.SeedSequence(seed).spawn(n)]
 
 
 @contextmanager
