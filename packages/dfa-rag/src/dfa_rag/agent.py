@@ -62,6 +62,7 @@ class ChatAgent:
         persona: what stands on top of the prompt.
         budget: tokens of a prompt; None takes the model's `context`, if it has one.
         blocked_text: said instead of a blocked answer.
+        layout: of the prompt, "chat" or "transcript" (see `dfa_rag.prompts.answering_prompt`).
 
     Raises:
         TypeError, ValueError: an argument is of another kind or out of range.
@@ -79,12 +80,14 @@ class ChatAgent:
         persona: str = ANSWER,
         budget: int | None = None,
         blocked_text: str = "Let me pass you on to a colleague.",
+        layout: str = "chat",
     ) -> None:
         require_kind("router", router, DFARouter)
         self.router, self.llm, self.tagger = router, llm, tagger
         self.guard = require_choice("guard", guard, ("off", "reask", "block"))
         self.asks = require_range("asks", asks, low=0, integer=True)
         self.least_share = require_range("least_share", least_share, low=0, high=1)
+        self.layout = require_choice("layout", layout, ("chat", "transcript"))
         self.show_acts, self.persona, self.blocked_text = show_acts, persona, blocked_text
         self.budget = getattr(llm, "context", None) if budget is None else budget
         if self.budget is not None:
@@ -125,7 +128,7 @@ class ChatAgent:
         while True:
             prompt = answering_prompt(
                 turns, route.examples, allowed if self.show_acts else None, self.persona, note, self.budget,
-                getattr(self.llm, "count_tokens", rough_count),
+                getattr(self.llm, "count_tokens", rough_count), self.layout,
             )  # fmt: skip
             said = self.llm.complete(prompt)
             answer = Turn(SYSTEM, said, self.tagger.tag_turn(said, SYSTEM, turns))

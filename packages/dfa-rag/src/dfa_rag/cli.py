@@ -39,9 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     fit = verbs.add_parser("fit", help="tag dialogues, learn the automaton, write it and the tagged dialogues")
     _data_options(fit)
     _learning_options(fit)
-    fit.add_argument(
-        "--out", type=Path, default=Path("flow"), help="written: OUT.json, .safetensors, .jsonl, .dot, .mmd"
-    )
+    fit.add_argument("--out", type=Path, default=Path("flow"), help="stem of the files written")
     show = verbs.add_parser("show", help="print an automaton")
     show.add_argument("automaton", type=Path)
     show.add_argument("--as", dest="form", choices=["summary", "mermaid", "dot", "json"], default="summary")
@@ -68,8 +66,8 @@ def _data_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _tagger_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tagger", default="data", help="data (tags of the file), keywords:FILE.json, clusters:N, or a "
-                        "model as for --llm")  # fmt: skip
+    parser.add_argument("--tagger", default="data", help="data (tags of the file), keywords:FILE.json, clusters:N, or "
+                        "a model as for --llm")  # fmt: skip
     parser.add_argument("--cache", type=Path, help="file of tags that a model gave")
     parser.add_argument("--base-url", default=os.environ.get("OPENAI_BASE_URL", "http://localhost:8000/v1"))
 

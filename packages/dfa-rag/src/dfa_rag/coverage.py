@@ -1,6 +1,4 @@
-"""What the automaton does not know yet: where test dialogues fall off it, and which to label next (Section 3, step 4:
-out-of-path input).
-"""
+"""What the automaton does not know yet: where dialogues fall off it (Section 3, step 4), which to label next."""
 
 from collections import Counter
 from collections.abc import Iterable

@@ -25,8 +25,9 @@ THRESHOLDS = {"paper": 0.1, "lookahead": 0.6}
 
 
 class StepResult(NamedTuple):
-    """Where a turn led (Section 3, step 4): the new state, tags that were followed and that were not, whether none
-    could be followed and the state stayed.
+    """Where a turn led (Section 3, step 4).
+
+    The new state, tags that were followed and that were not, whether none could be followed and the state stayed.
     """
 
     state: int
@@ -37,8 +38,9 @@ class StepResult(NamedTuple):
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a state stands for (Section 3): its name and role, dialogues that pass, the next tags with their shares,
-    and things that were said here.
+    """What a state stands for (Section 3).
+
+    Name and role, dialogues that pass and that end here, the next tags with their shares, things that were said.
     """
 
     name: str
@@ -158,23 +160,22 @@ class DialogueDFA:
         threshold = self.merge_threshold
         if threshold == "auto":
             threshold = 0.6 if callable(self.similarity) else THRESHOLDS[self.similarity]
-        fewest = 0
-        for tenth in range(10, -1, -1):
-            level = 2.0 if threshold is None else float(threshold) * tenth / 10
-            tree = build_tree(rounds, self.min_support)
-            merger = Merger(tree, level, self.similarity, self.lookahead, ["⊣", *tags])
+        lowered = [1.0] if threshold is None or self.max_states is None else [tenth / 10 for tenth in range(10, -1, -1)]
+        levels = [2.0 if threshold is None else float(threshold) * factor for factor in lowered]  # above 1: no merge
+        left = 0
+        for level in levels:
+            merger = Merger(build_tree(rounds, self.min_support), level, self.similarity, self.lookahead, ["⊣", *tags])
             merger.run()
-            fewest = len(tree.children) - len(merger.into)
-            if self.max_states is None or fewest <= self.max_states or threshold is None:
-                break
-        if self.max_states is not None and fewest > self.max_states:
-            raise ValueError(
-                f"max_states must be at least {fewest} (what is left at the smallest λ), got {self.max_states}. "
-                "Raise it, or min_support."
-            )
-        self.threshold = None if threshold is None else level
-        self._automaton = from_merger(merger, tags, ids, [self._texts.get(name, []) for name in ids])
-        self.merge_history = merger.merges
+            left = len(merger.tree.children) - len(merger.into)
+            if self.max_states is None or left <= self.max_states:
+                self.threshold = None if threshold is None else level
+                self._automaton = from_merger(merger, tags, ids, [self._texts.get(name, []) for name in ids])
+                self.merge_history = merger.merges
+                return
+        raise ValueError(
+            f"max_states must be at least {left} (what is left at the smallest λ), got {self.max_states}. "
+            "Raise it, or min_support."
+        )
 
     # --- looking ---
 
@@ -414,8 +415,9 @@ class DialogueDFA:
         return state.from_json(cls(), source)
 
     def save(self, path: str | Path) -> Path:
-        """Write `<path>.safetensors` and `<path>.json`; returns the former. Utterances other than the three examples
-        of each state are not saved.
+        """Write `<path>.safetensors` and `<path>.json`; returns the former.
+
+        Utterances other than the three examples of each state are not saved.
         """
         return state.save(self, path)
 

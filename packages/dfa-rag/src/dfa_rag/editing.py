@@ -1,4 +1,4 @@
-"""Editing by hand, keeping edits over a refit, and comparing two automata: what stands around Section 3 of the paper."""
+"""Editing by hand, keeping edits over a refit, comparing two automata: what stands around Section 3 of the paper."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -146,7 +146,8 @@ def _depths(lists: Automaton) -> list[int]:
 def difference(here: Automaton, there: Automaton, moved: float = 0.1) -> Difference:
     """Walk both side by side from the start, breadth first, on letters that both have."""
     only_here, only_there, shifted = [], [], []
-    queue, seen = deque([(0, 0, ())]), {(0, 0)}
+    queue: deque[tuple[int, int, tuple[str | None, ...]]] = deque([(0, 0, ())])
+    seen = {(0, 0)}
     while queue:
         p, q, path = queue.popleft()
         for letter in sorted(

@@ -1,6 +1,4 @@
-"""Measures of Section 4: precision of what is retrieved, adherence to the workflow, pairwise win rate, MultiWOZ's
-Inform and Success.
-"""
+"""Measures of Section 4: retrieval precision, workflow adherence, pairwise win rate, MultiWOZ's Inform and Success."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -198,6 +196,7 @@ def _domain(wanted: Mapping, told: Sequence[str], table: Sequence[Mapping[str, s
             offered = max(named, key=lambda entity: text.rfind(_plain(entity["name"])))
     if not fitting:
         return offered is None, offered is None
-    informed = offered is not None and offered in fitting
-    answered = informed and all(any(_plain(offered.get(slot, "\0")) in text for text in told) for slot in requested)
-    return informed, answered
+    if offered is None or offered not in fitting:
+        return False, False
+    answered = all(any(_plain(offered.get(slot, "\0")) in text for text in told) for slot in requested)
+    return True, answered

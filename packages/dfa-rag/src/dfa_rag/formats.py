@@ -1,5 +1,6 @@
-"""Loaders: dialogue JSONL, ChatML, MultiWOZ 2.x, SGD, chatterbot YAML, CSV (data of the paper's Section 4: chats of
-customer-service accounts and MultiWOZ).
+"""Loaders: dialogue JSONL, ChatML, MultiWOZ 2.x, SGD, chatterbot YAML, CSV.
+
+They cover the data of the paper's Section 4: chats of customer-service accounts and MultiWOZ.
 """
 
 import csv
@@ -168,7 +169,7 @@ def _chat(record: Mapping, where: str, number: str) -> Dialogue:
 
 
 def _multiwoz(path: Path) -> Iterator[Dialogue]:
-    """MultiWOZ 2.x: {id: {"log": [{"text", "dialog_act"}], "goal"}}; even turns are the user's, tags domain-act-slot."""
+    """MultiWOZ 2.x: {id: {"log": [{"text", "dialog_act"}], "goal"}}; even turns are the user's."""
     content = _json(path)
     if not isinstance(content, Mapping):
         raise ValueError(f"{path}: must be an object of dialogues by id, got {type(content).__name__}.")

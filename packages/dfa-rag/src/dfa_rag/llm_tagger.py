@@ -102,7 +102,7 @@ class LLMTagger(_Tagging):
 
 
 def parse_tags(answer: str) -> list[str]:
-    """Tags in a model's answer: the first JSON list of strings, else #tags, else a short comma list (Section 3, step 1).
+    """Tags in a model's answer: a JSON list of strings, else #tags, else a short comma list (Section 3, step 1).
 
     Returns:
         Raw tags; none for prose.

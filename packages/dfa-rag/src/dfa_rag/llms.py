@@ -9,7 +9,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from offprints.checks import require_kind, require_range
 
@@ -57,8 +57,9 @@ class ScriptedLLM:
 
 
 class CopyLLM:
-    """Says what most examples say: the first answer whose tags are the most frequent ones among the examples' answers
-    (ties: the better example). A lower bound of what in-context learning (Section 3, step 4) can do, without a model.
+    """Says what most examples say: the first answer whose tags are the most frequent (ties: the better example).
+
+    A lower bound of what in-context learning (Section 3, step 4) can do, without a model.
 
     Args:
         otherwise: the answer when there are no examples.
@@ -87,6 +88,7 @@ class TransformersLLM:
         max_new_tokens: of an answer.
         name: for caches; by default the model's own.
         device: where a model given by name goes.
+        chat: use the tokenizer's chat template; if not, or without one, the text is continued up to the next line.
 
     Raises:
         ImportError: if torch or transformers is missing (extra `hf`).
@@ -101,6 +103,7 @@ class TransformersLLM:
         max_new_tokens: int = 64,
         name: str | None = None,
         device: str | None = None,
+        chat: bool = True,
     ) -> None:
         try:
             import torch
@@ -112,12 +115,13 @@ class TransformersLLM:
             from offprints.device import pick_device
 
             tokenizer = tokenizer or AutoTokenizer.from_pretrained(model)
-            self.model = AutoModelForCausalLM.from_pretrained(model).eval().to(pick_device(device))
+            self.model: Any = AutoModelForCausalLM.from_pretrained(model).eval().to(pick_device(device))
         else:
             self.model = model
         if tokenizer is None:
             raise TypeError("tokenizer must be given with a loaded model, got None.")
         self.tokenizer, self._torch = tokenizer, torch
+        self.chat = chat and bool(tokenizer.chat_template)
         self.name = name or str(getattr(self.model.config, "_name_or_path", "") or type(self.model).__name__)
 
     @property
@@ -131,13 +135,12 @@ class TransformersLLM:
 
     def complete(self, prompt: Prompt) -> str:
         """Greedy continuation of the chat."""
-        if self.tokenizer.chat_template:
+        if self.chat:
             messages = [dict(message) for message in prompt.messages]
             text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         else:
-            text = "\n".join(f"{message['role']}: {message['content']}" for message in prompt.messages) + "\nassistant:"
-        special = not self.tokenizer.chat_template
-        batch = self.tokenizer(text, return_tensors="pt", add_special_tokens=special).to(self.model.device)
+            text = "\n\n".join(message["content"] for message in prompt.messages)
+        batch = self.tokenizer(text, return_tensors="pt", add_special_tokens=not self.chat).to(self.model.device)
         length = batch["input_ids"].shape[1]
         if length > self.context:
             raise ValueError(f"a prompt must have at most {self.context} tokens, got {length}. Lower the budget.")
@@ -148,7 +151,8 @@ class TransformersLLM:
                 max_new_tokens=self.max_new_tokens, temperature=None, top_p=None, top_k=None,
                 pad_token_id=self.tokenizer.eos_token_id if pad is None else pad,
             )  # fmt: skip
-        return self.tokenizer.decode(made[0, length:], skip_special_tokens=True).strip()
+        answer = str(self.tokenizer.decode(made[0, length:], skip_special_tokens=True)).strip()
+        return answer if self.chat else answer.partition("\n")[0].strip()
 
 
 class OpenAICompatLLM:

@@ -1,7 +1,8 @@
-"""Merging of like states (Section 3, step 3), in red-blue order: breadth first, each new entry state into the best red.
+"""Merging of like states (Section 3, step 3), in red-blue order: breadth first, each new entry into the best red.
 
-Only entry states of one role are compared; what lies behind them is folded, so that the automaton stays deterministic.
-A state that waits to be judged still roots a piece of the prefix tree and has one edge into it, so edges never go stale.
+Only entry states of one role are compared; what lies behind them is folded, so that the automaton stays
+deterministic. A state that waits to be judged still roots a piece of the prefix tree and has one edge into it, so
+edges never go stale.
 """
 
 from collections import deque
@@ -119,8 +120,9 @@ class Merger:
 
 
 class _Table:
-    """The red entry states of one role, their next-letter counts held by letter, so that one waiting state meets all
-    of them in one sum of columns: an inverted index with dense columns.
+    """The red entry states of one role, their next-letter counts held by letter.
+
+    One waiting state meets all of them in one sum of columns: an inverted index with dense columns.
     """
 
     def __init__(self, merger: Merger) -> None:

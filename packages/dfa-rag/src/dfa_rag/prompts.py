@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from offprints.checks import require_choice
+
 from dfa_rag.data import SYSTEM, USER, Turn
 from dfa_rag.retrieval import Example
 
@@ -23,6 +25,12 @@ class Dropped(NamedTuple):
     characters: int = 0
 
 
+NOTHING = Dropped()
+
+
+NOTHING = Dropped()
+
+
 @dataclass(frozen=True)
 class Prompt:
     """Chat messages for a language model (Section 3, step 4), the examples in them, and what was left out.
@@ -35,7 +43,7 @@ class Prompt:
 
     messages: tuple[Mapping[str, str], ...]
     examples: tuple[Example, ...] = ()
-    dropped: Dropped = Dropped()
+    dropped: Dropped = NOTHING
 
 
 def quoted(role: str, text: str) -> str:
@@ -57,6 +65,7 @@ def answering_prompt(
     note: str = "",
     budget: int | None = None,
     count: Count | None = None,
+    layout: str = "chat",
 ) -> Prompt:
     """The prompt for the next system turn (Section 3, step 4): examples up to their system turn, then the conversation.
 
@@ -68,7 +77,13 @@ def answering_prompt(
         note: an extra line at the end of the instructions, such as why an answer was refused.
         budget: most tokens; the longest examples are dropped first, then the oldest turns, then the head of the last.
         count: text -> tokens; by default a third of the characters.
+        layout: "chat" (the live turns as chat messages), or "transcript" (one message that quotes them behind the
+            examples and ends where the system speaks: for small models, and those that know no chat).
+
+    Raises:
+        ValueError: if the layout is another.
     """
+    require_choice("layout", layout, ("chat", "transcript"))
     count = count or rough_count
     kept, turns, cut = list(examples), list(conversation), 0
 
@@ -79,6 +94,11 @@ def answering_prompt(
             parts.append(f"Example {number}:\n" + "\n".join(lines))
         if allowed:
             parts.append("Usual next acts: " + ", ".join(f"{tag} ({chance:.0%})" for tag, chance in allowed.items()))
+        if layout == "transcript":
+            lines = [quoted(turn.role, turn.text) for turn in turns]
+            parts += [note] * bool(note)
+            parts.append("\n".join([f"Example {len(kept) + 1}:", *lines, f"> {SYSTEM}:"]))
+            return ({"role": "user", "content": "\n\n".join(parts)},)
         parts.append(note or "Reply as the assistant, with one short message.")
         live = [{"role": SIDES[turn.role], "content": turn.text} for turn in turns]
         return ({"role": "system", "content": "\n\n".join(parts)}, *live)

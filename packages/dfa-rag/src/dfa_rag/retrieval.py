@@ -3,12 +3,17 @@
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from offprints.checks import require_choice, require_range
 from offprints.seeding import rng
 
 from dfa_rag.data import SYSTEM, USER, Dialogue, Round, Turn, align, check_dialogues
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+    from sklearn.feature_extraction.text import CountVectorizer
 
 Encoder = Callable[[Sequence[str]], np.ndarray]
 """Texts -> (texts, dimensions) vectors; cosines are taken."""
@@ -127,18 +132,19 @@ def best(scores: np.ndarray, examples: int) -> list[int]:
 
 
 class CosineIndex:
-    """Cosines of a query with many texts: TF-IDF words in one sparse product, or an encoder's vectors in one dense one
-    (retrieval as in Section 4).
+    """Cosines of a query with many texts (retrieval as in Section 4).
+
+    TF-IDF words take one sparse product, an encoder's vectors one dense one.
     """
 
     def __init__(self, texts: Sequence[str], encoder: Encoder | None = None) -> None:
         self.encoder = encoder
         if encoder is not None:
-            self._matrix = unit_rows(encoder(texts))
+            self._matrix: Any = unit_rows(encoder(texts))
             return
         from sklearn.feature_extraction.text import TfidfVectorizer
 
-        self._vectorizer = TfidfVectorizer(token_pattern=WORDS, dtype=np.float64)
+        self._vectorizer: Any = TfidfVectorizer(token_pattern=WORDS, dtype=np.float64)
         try:
             self._matrix = self._vectorizer.fit_transform(texts)
         except ValueError:  # no text holds a word: nothing is similar
@@ -260,7 +266,7 @@ class BM25Retriever(_Retriever):
         require_range("k1", k1, low=0)
         require_range("b", b, low=0, high=1)
         self.queries = ("last", "history") if query == "both" else (query,)
-        self._indices = [bm25_matrix(self.points.texts(kind), k1, b) for kind in self.queries]
+        self._indices: list[Any] = [bm25_matrix(self.points.texts(kind), k1, b) for kind in self.queries]
 
     def _scores(self, rounds: Sequence[Round]) -> np.ndarray:
         total = np.zeros(len(self.points))
@@ -270,14 +276,14 @@ class BM25Retriever(_Retriever):
         return total
 
 
-def bm25_matrix(texts: Sequence[str], k1: float, b: float) -> "tuple[object, object]":
+def bm25_matrix(texts: Sequence[str], k1: float, b: float) -> "tuple[CountVectorizer | None, csr_array | None]":
     """The counting vectorizer and the (texts, words) matrix of BM25 weights; (None, None) where no text has a word."""
     from scipy.sparse import csr_array, diags_array
     from sklearn.feature_extraction.text import CountVectorizer
 
-    vectorizer = CountVectorizer(token_pattern=WORDS)
+    vectorizer: Any = CountVectorizer(token_pattern=WORDS)
     try:
-        counts = csr_array(vectorizer.fit_transform(texts), dtype=float)
+        counts: Any = csr_array(vectorizer.fit_transform(texts), dtype=float)
     except ValueError:
         return None, None
     lengths = counts.sum(axis=1)

@@ -24,8 +24,10 @@ from dfa_rag.retrieval import (
 
 
 class Position(NamedTuple):
-    """Where a conversation is (Section 3, step 4): the state, the path that led there, whether the last turn could not
-    be followed, and the belief (None when one path is walked).
+    """Where a conversation is (Section 3, step 4).
+
+    The state, the path that led there, whether the last turn could not be followed, and the belief (None when one path
+    is walked).
     """
 
     state: int
@@ -129,7 +131,8 @@ class DFARouter:
             result = self.dfa.step(position.state, tags, role)
             return Position(result.state, (*position.path, result.state), result.fell_back, None)
         belief = self.tracker.advance(position.belief, tags, role)
-        state = belief.states[0] if belief.states else position.state
+        best = belief.best()
+        state = position.state if best < 0 else best
         return Position(state, (*position.path, state), belief.off_path > 0.5, belief)
 
     def follow(self, conversation: Sequence[Turn] | Sequence[Round]) -> Position:
@@ -187,7 +190,8 @@ class DFARouter:
             examples = tuple(self.points.example(k, float(scores[k])) for k in best(scores, self.examples))
         belief = ((here.state, 1.0),)
         if here.belief is not None:
-            belief = tuple(zip(here.belief.states, here.belief.weights, strict=True))
+            pairs = [*zip(here.belief.states, here.belief.weights, strict=True), *here.belief.aside]
+            belief = tuple(sorted(pairs, key=lambda pair: -pair[1]))
         return Route(here.state, here.path, examples, here.fell_back, belief)
 
     def _chances(self, here: Position) -> np.ndarray:
@@ -197,7 +201,10 @@ class DFARouter:
             return (states == here.state).astype(float)
         table = np.zeros(len(self.dfa.automaton))
         table[list(here.belief.states)] = here.belief.weights
-        return table[self.after]
+        beside = np.zeros(len(table))
+        for state, weight in here.belief.aside:
+            beside[state] = weight
+        return table[self.after] + beside[self.before]
 
     def _scores(self, chances: np.ndarray, rounds: Sequence[Round]) -> np.ndarray:
         if self._bm25 is not None:

@@ -127,7 +127,7 @@ class WorkflowSimulator:
                 if role == USER and gen.random() < self.tag_noise:
                     wrong = [other for other in every if other != said]
                     kept.add(wrong[gen.integers(len(wrong))] if wrong else said)
-                turns.append(Turn(role, paraphrases[gen.integers(len(paraphrases))], tuple(kept)))
+                turns.append(Turn(role, paraphrases[int(gen.integers(len(paraphrases)))], tuple(kept)))
                 truth.append(said)
             stage = following
         return Dialogue(name, tuple(turns), {"acts": truth})

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from offprints import checkpoint
@@ -173,7 +173,8 @@ def save(dfa: "DialogueDFA", path: str | Path) -> Path:
 def load(dfa: "DialogueDFA", path: str | Path) -> "DialogueDFA":
     """Read what `save` wrote."""
     read = checkpoint.load(path, method=DIST)
-    tensors, content = {name: np.asarray(value) for name, value in read.tensors.items()}, dict(read.config)
+    tensors = {name: np.asarray(value) for name, value in read.tensors.items()}
+    content: dict[str, Any] = dict(read.config)
     for field in ("visits", "ends"):
         bounds = pairwise(tensors[f"{field}_offsets"].tolist())
         for record, (a, b) in zip(content["states"], bounds, strict=True):

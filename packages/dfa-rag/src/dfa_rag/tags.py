@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from offprints.checks import require_choice, require_range
@@ -23,7 +23,7 @@ class Tagger(Protocol):
 
 
 def tag_dialogues(tagger: Tagger, dialogues: Iterable[Dialogue]) -> list[Dialogue]:
-    """The dialogues with the tags that a tagger gives each turn, in the light of those before it (Section 3, step 1)."""
+    """The dialogues with the tags that a tagger gives each turn, seeing those before it (Section 3, step 1)."""
     found = []
     for dialogue in dialogues:
         history: list[Turn] = []
@@ -62,7 +62,7 @@ class KeywordTagger(_Tagging):
         if not patterns:
             raise ValueError("patterns must hold at least one tag, got none.")
         by_role = set(patterns) <= set(ROLES) and all(isinstance(value, Mapping) for value in patterns.values())
-        tables = {role: patterns.get(role, {}) if by_role else patterns for role in ROLES}
+        tables: dict[str, Any] = {role: patterns.get(role, {}) if by_role else patterns for role in ROLES}
         self._patterns = {
             role: [_compiled(tag, words) for tag, words in table.items()] for role, table in tables.items()
         }
@@ -121,8 +121,9 @@ class EmbeddingTagger(_Tagging):
 
 
 class ClusterTagger(_Tagging):
-    """k-means over utterance vectors, for each role by itself; a tag is its cluster's top TF-IDF term (Section 3,
-    step 1, without labels).
+    """k-means over utterance vectors; a tag is its cluster's top TF-IDF term (Section 3, step 1, without labels).
+
+    The clusters of each role are its own.
 
     Args:
         clusters: clusters a role (fewer, where there are fewer different utterances).
@@ -156,10 +157,10 @@ class ClusterTagger(_Tagging):
             vectorizer = TfidfVectorizer(token_pattern=WORDS).fit(texts)
         except ValueError:  # signs without words: the utterance itself is the tag
             return None, None, {}
-        words = vectorizer.transform(texts)
-        vectors = words.toarray() if self.encoder is None else unit_rows(self.encoder(texts))
-        count = min(self.clusters, len(np.unique(vectors.round(9), axis=0)))
-        model = KMeans(count, n_init=10, random_state=self.seed).fit(vectors)
+        words: Any = vectorizer.transform(texts)
+        matrix: Any = words.toarray() if self.encoder is None else unit_rows(self.encoder(texts))
+        count = min(self.clusters, len(np.unique(matrix.round(9), axis=0)))
+        model: Any = KMeans(count, n_init=10, random_state=self.seed).fit(matrix)
         names, terms = {}, vectorizer.get_feature_names_out()
         sizes = Counter(model.labels_.tolist())
         for cluster in sorted(sizes, key=lambda k: (-sizes[k], k)):
