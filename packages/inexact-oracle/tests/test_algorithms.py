@@ -13,6 +13,7 @@ from inexact_oracle.algorithms import (
     frank_wolfe,
     kelley,
     level_bundle,
+    localization,
     outer_approximation,
     projected_subgradient,
     scipy_minimize,
@@ -213,6 +214,28 @@ def test_center_of_gravity_centroid_is_exact():
     assert seen[3] == pytest.approx([-1 + 1 / 3, -1 + 1 / 3])  # triangle (-1,-1), (0,-1), (-1,0)
 
 
+def test_center_of_gravity_samples_the_centroid_in_higher_dimensions():
+    """Two cuts leave [-1, 0] x [0, 1] x [-1, 1]^2; the third query is its centroid, by hit-and-run samples."""
+    seen = []
+
+    def f(x):
+        seen.append(x.copy())
+        return 0.0, (1 if len(seen) == 1 else -1) * np.eye(4)[len(seen) - 1]
+
+    center_of_gravity(f, (-1.0, 1.0), 3, dim=4, samples=4000, seed=1)
+    assert np.array(seen) == pytest.approx(np.array([[0, 0, 0, 0], [-0.5, 0, 0, 0], [-0.5, 0.5, 0, 0]]), abs=0.15)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_hit_and_run_stays_inside_and_means_the_centroid(seed):
+    """The simplex {y >= 0, sum y <= 1} in four dimensions has its centroid at 1/5 in every entry."""
+    rows, sides = np.vstack([-np.eye(4), np.ones((1, 4)) / 2]), np.array([0.0, 0.0, 0.0, 0.0, 0.5])
+    inside = localization._deepest(rows, sides)
+    assert inside == pytest.approx(np.full(4, 1.0 / 6.0), abs=1e-8)  # the ball's centre: r = 1/6 = (1 - 4 r) / 2
+    mean = localization._sampled_centroid(rows, sides, inside, 5000, np.random.default_rng(seed))
+    assert mean == pytest.approx(np.full(4, 0.2), abs=0.02)
+
+
 def test_center_of_gravity_stops_at_rounding():
     result = center_of_gravity(lambda x: (abs(float(x[0]) - 0.3), np.sign(x - 0.3)), (-1.0, 1.0), 200, dim=1)
     assert result.nquery < 60
@@ -262,6 +285,25 @@ def test_scipy_adapter_reports_what_scipy_says():
     poor = scipy_minimize(f, np.ones(3), method="BFGS", options={"maxiter": 1})
     assert poor.status.startswith("failure: ")
     assert scipy_minimize(f, np.ones(3), bounds=(0.9, [2.0, 3.0, 4.0])).x.min() >= 0.9
+
+
+@pytest.mark.parametrize("method", ["BFGS", "SLSQP", "L-BFGS-B"])
+def test_scipy_adapter_returns_scipys_own_point(method):
+    """The solver's last point, also where an earlier query had a lower value by its noise."""
+    f = quadratic(3, 10.0, 0)
+    lucky = iter([-100.0])
+    oracle = lambda x: (next(lucky, f(x)[0]), f(x)[1])  # noqa: E731
+    start = np.ones(3)
+    ours = scipy_minimize(oracle, start, method=method)
+    lucky = iter([-100.0])
+    theirs = optimize.minimize(oracle, start, jac=True, method=method)
+    assert np.array_equal(ours.x, theirs.x)
+    assert ours.value == theirs.fun
+    assert ours.status.endswith(theirs.message)
+    oracle = lambda x: (f(x)[0] - 100.0 * (np.abs(x - start).max() < 0.5 and not np.array_equal(x, start)), f(x)[1])  # noqa: E731
+    ours = scipy_minimize(oracle, start, method=method, options={"maxiter": 3})
+    theirs = optimize.minimize(oracle, start, jac=True, method=method, options={"maxiter": 3})
+    assert np.array_equal(ours.x, theirs.x)
 
 
 def test_real_convex_losses_agree_across_algorithms():

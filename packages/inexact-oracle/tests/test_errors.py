@@ -59,7 +59,7 @@ def lipschitz(oracle=square, dim=2, **options):
         ((0.0, np.array([0.0, -np.inf])), "gradient with NaN or infinity at query 2"),
         ((0.0, np.zeros(3)), r"gradient of shape \(3,\) at query 2, expected \(2,\)"),
         ((0.0, 1.0), r"gradient of shape \(\) at query 2"),
-        ((0.0, "ab"), "gradient that is no array at query 2"),
+        ((0.0, "ab"), "gradient that is no array of real numbers at query 2"),
         (("x", np.zeros(2)), "value that is no number at query 2"),
         ((np.zeros(2), np.zeros(2)), "value that is no number at query 2"),
         (np.zeros(2)[0], "oracle returned float64 at query 2"),

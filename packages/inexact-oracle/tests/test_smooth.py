@@ -82,6 +82,25 @@ def test_7_correction_equals_cvxpy():
     assert compared >= 3
 
 
+def test_7_rows_enter_where_a_correction_is_far_larger_than_the_errors():
+    """Exact answers, then one off by 1e4 eta: the rows that were left out at first come in, and the optimum stands."""
+    f, eta, gen = quadratic(3, 10.0, 1), 1e-4, np.random.default_rng(0)
+    off = gen.standard_normal(3)
+    points = gen.uniform(-1, 1, (20, 3))
+    oracle = SmoothOracle(f, 3, eta, eta, 1.0)
+    drive(oracle, points[:-1])
+    assert oracle.n_conic == 0
+    seen = oracle.replies
+    oracle.oracle = lambda x: (f(x)[0] - 1.0, f(x)[1] + off)
+    with pytest.warns(ConsistencyWarning):
+        value, slope = oracle(points[-1])
+    assert (oracle.n_solves, oracle.n_conic, oracle.n_failures) == (1, 2, 0)
+    raw_f, raw_g = oracle.replies.raw_f[-1], oracle.replies.raw_g[-1]
+    cost, _, _ = ref.smooth_reply(points[-1], raw_f, raw_g, seen.x, seen.V, seen.s, 1.0, 1.0, 2.0)
+    assert abs(value - raw_f) + np.linalg.norm(slope - raw_g) == pytest.approx(cost, rel=1e-3)
+    assert oracle.check_consistency() <= 1e-9
+
+
 @pytest.mark.parametrize(("eta_f", "eta_g"), [(0.01, 0.0), (0.0, 0.05)])
 def test_7_one_error_only(eta_f, eta_g):
     """A zero error is a zero error of the oracle, not of the replies: past corrections may force V or s to move."""

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from inexact_oracle import conic
 from inexact_oracle.points import Vector
@@ -31,6 +32,27 @@ class Certificate(NamedTuple):
     diameter: float
     valid: bool
     confidence: float
+
+
+def require_limits(
+    bounds: tuple[NDArray[np.float64] | float, NDArray[np.float64] | float] | None, dim: int
+) -> tuple[Vector, Vector] | None:
+    """(lower, upper) of a box as vectors (d,), each side scalar or (d,) and perhaps infinite; None stays None.
+
+    Raises:
+        TypeError: bounds is no pair.
+        ValueError: a side has another shape or holds NaN, or lower > upper somewhere.
+    """
+    if bounds is None:
+        return None
+    if not isinstance(bounds, (tuple, list)) or len(bounds) != 2:
+        raise TypeError(f"bounds must be a pair (lower, upper), got {bounds!r}.")
+    lower, upper = (np.asarray(side, dtype=np.float64) for side in bounds)
+    if not {lower.shape, upper.shape} <= {(), (1,), (dim,)}:
+        raise ValueError(f"bounds must be two scalars or vectors ({dim},), got shapes {lower.shape}, {upper.shape}.")
+    if not (lower <= upper).all():
+        raise ValueError(f"bounds must have lower <= upper in every entry, got {bounds!r}.")
+    return np.broadcast_to(lower, (dim,)).copy(), np.broadcast_to(upper, (dim,)).copy()
 
 
 def model_minimum(heights: Vector, slopes: Vector, radius: float, box: tuple[Vector, Vector] | None = None) -> float:

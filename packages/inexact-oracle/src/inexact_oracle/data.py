@@ -5,9 +5,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from offprints.seeding import rng
-from scipy import optimize
 
 from inexact_oracle import conic
+from inexact_oracle.masters import mixed_integer_minimum
 from inexact_oracle.points import Vector
 
 
@@ -42,14 +42,7 @@ class MaxAffine(NamedTuple):
         whole = np.zeros(d) if integrality is None else np.asarray(integrality)
         # Rounded first: HiGHS has returned wrong optima for integer entries with fractional bounds.
         lower, upper = np.where(whole, np.ceil(low), low), np.where(whole, np.floor(high), high)
-        found = optimize.milp(
-            np.eye(1, d + 1, d)[0],
-            integrality=np.append(whole, 0),
-            bounds=optimize.Bounds(np.append(lower, -np.inf), np.append(upper, np.inf)),
-            constraints=optimize.LinearConstraint(np.hstack([self.a, -np.ones((len(self.b), 1))]), ub=-self.b),
-            options={"mip_rel_gap": 0.0},
-        )
-        return float(found.fun)
+        return mixed_integer_minimum(self.a, self.b, whole.astype(bool), lower, upper)[0]
 
 
 def max_affine(dim: int, pieces: int, seed: int) -> MaxAffine:

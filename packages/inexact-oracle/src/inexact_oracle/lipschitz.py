@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from offprints.checks import require_choice, require_range
 
-from inexact_oracle.certificate import Certificate, model_minimum
+from inexact_oracle.certificate import Certificate, model_minimum, require_limits
 from inexact_oracle.lift import Program, lift
 from inexact_oracle.oracle import ConsistentOracle, FirstOrderOracle, InconsistentOracleError
 from inexact_oracle.points import Point, Vector
@@ -289,6 +289,8 @@ class LipschitzOracle(ConsistentOracle):
         e_g <= 2 eta_g as computed from the replies (transfer theorem). With `max_cuts` only the gap is used once a
         reply fell out.
         """
+        require_range("algorithm_error", algorithm_error, low=0.0)
+        limits = require_limits(bounds, self.dim)
         with self._lock:
             point = self._point(x)[0]
             reply = self._answer(point)
@@ -300,12 +302,12 @@ class LipschitzOracle(ConsistentOracle):
             if self._aggregate is not None:
                 heights = np.append(heights, self._aggregate[0] + self._aggregate[1] @ at)
                 slopes = np.vstack([slopes, self._aggregate[1]])
-            box = None if bounds is None else tuple(np.broadcast_to(b, point.shape) - point for b in bounds)
-            lower = model_minimum(heights, slopes, diameter, box) - above  # type: ignore[arg-type]
+            box = None if limits is None else (limits[0] - point, limits[1] - point)
+            lower = model_minimum(heights, slopes, diameter, box) - above
             upper = reply.value + e_v
             whole = self._log.window is None or self._log.count <= self._log.window
             transferred = algorithm_error + e_v + above if whole else np.inf
-            return self._certify(transferred, upper, lower, e_v, e_g)
+            return self._certify(transferred, upper, lower, e_v, e_g, diameter)
 
     # ---- state
 

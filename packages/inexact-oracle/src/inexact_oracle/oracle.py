@@ -12,14 +12,15 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 from offprints import checkpoint
-from offprints.checks import require_range
+from offprints.checks import require_kind, require_range
 
 from inexact_oracle.averaging import hoeffding_radius
 from inexact_oracle.certificate import Certificate
-from inexact_oracle.points import Point, Vector, checked_reply, to_float64
+from inexact_oracle.contradictions import ConsistencyWarning, InconsistentOracleError, callers_level
+from inexact_oracle.points import Point, Vector, all_finite, checked_reply, to_float64
 from inexact_oracle.replies import Replies, Reply, ReplyLog
+from inexact_oracle.saved import METHOD_NAME, require_owner, restore_counters, whole
 
-METHOD_NAME = "inexact-oracle"
 # A point further than this (relative) from its projection did not leave the domain by rounding.
 PROJECTION_SLACK = 1e-6
 
@@ -30,18 +31,6 @@ class FirstOrderOracle(Protocol):
     def __call__(self, x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         """Value and subgradient at x."""
         ...
-
-
-class ConsistencyWarning(UserWarning):
-    """The declared errors cannot explain the replies by any convex function of the class."""
-
-
-class InconsistentOracleError(ValueError):
-    """The replies of queries `i` and `j` contradict each other by `violation` (strict mode)."""
-
-    def __init__(self, i: int, j: int, violation: float, reason: str) -> None:
-        super().__init__(f"{reason} (queries {i} and {j}, violation {violation:.3g}).")
-        self.i, self.j, self.violation = i, j, violation
 
 
 class ConsistentOracle:
@@ -67,6 +56,9 @@ class ConsistentOracle:
     ) -> None:
         if not callable(oracle):
             raise TypeError(f"oracle must be callable as oracle(x) -> (value, gradient), got {type(oracle).__name__}.")
+        if project is not None and not callable(project):
+            raise TypeError(f"project must be callable as project(x) -> x, got {type(project).__name__}.")
+        require_kind("strict", strict, bool)
         require_range("dim", dim, low=1, integer=True)
         require_range("eta_f", eta_f, low=0.0, high=np.inf, high_open=True)
         require_range("eta_g", eta_g, low=0.0, high=np.inf, high_open=True)
@@ -143,14 +135,12 @@ class ConsistentOracle:
         self._asked: tuple[Vector, float, Vector] = (np.zeros(self.dim), 0.0, np.zeros(self.dim))
 
     def _point(self, x: Point) -> tuple[Vector, Callable[[float, Vector], tuple[float, Vector]]]:
-        if os.getpid() != self._process:
-            raise RuntimeError(
-                "the wrapper belongs to another process, whose replies this one cannot see. "
-                "Query it where it was made, or give every process a wrapper of its own."
-            )
+        require_owner(self._process)
         point, restore = to_float64(x, self.dim)
         if self.project is not None:
             inside = np.asarray(self.project(point.copy()), dtype=np.float64)
+            if inside.shape != point.shape or not all_finite(inside):
+                raise ValueError(f"project must return a finite vector ({self.dim},), got {inside}.")
             outside = float(np.linalg.norm(inside - point))
             if outside > PROJECTION_SLACK * (1.0 + np.linalg.norm(point)):
                 raise ValueError(
@@ -166,7 +156,12 @@ class ConsistentOracle:
             return self._log.reply(row)
         raw_f, raw_g = self._ask(point)
         self._asked = point, raw_f, raw_g
-        reply = self._choose(point, raw_f, raw_g)
+        before = vars(self).copy() if self.strict else {}
+        try:
+            reply = self._choose(point, raw_f, raw_g)
+        except InconsistentOracleError:
+            vars(self).update(before)  # a refused answer leaves no trace
+            raise
         self._record(point, raw_f, raw_g, reply)
         self.n_queries += 1
         self._watch_spread()
@@ -210,7 +205,9 @@ class ConsistentOracle:
     def _actual_diameter(self) -> float:
         return self.spread if self.diameter is None else max(self.diameter, self.spread)
 
-    def _certify(self, transferred: float, upper: float, lower: float, e_v: float, e_g: float) -> Certificate:
+    def _certify(
+        self, transferred: float, upper: float, lower: float, e_v: float, e_g: float, diameter: float
+    ) -> Certificate:
         valid = self.n_inconsistent == 0
         return Certificate(
             bound=float(min(transferred, upper - lower)) if valid else np.inf,
@@ -218,7 +215,7 @@ class ConsistentOracle:
             lower=float(lower) if valid else -np.inf,
             e_V=float(e_v),
             e_g=float(e_g),
-            diameter=float(self._actual_diameter),
+            diameter=float(diameter),
             valid=valid,
             confidence=1.0 if self.average == 1 else self.confidence,
         )
@@ -254,7 +251,7 @@ class ConsistentOracle:
     def _warn_once(self, topic: str, message: str, kind: type[UserWarning]) -> None:
         if topic not in self._warned:
             self._warned.add(topic)
-            warnings.warn(message, kind, stacklevel=5)
+            warnings.warn(message, kind, stacklevel=callers_level())
 
     # ---- state
 
@@ -297,22 +294,22 @@ class ConsistentOracle:
         """A wrapper that continues exactly where `save` was called.
 
         Raises:
-            ValueError: the file holds another kind of wrapper or an unknown format.
+            ValueError: the file holds another kind of wrapper, an unknown format, or parts that do not fit together.
         """
         saved = checkpoint.load(path, method=METHOD_NAME)
         config = saved.config
         if config.get("wrapper") != cls.__name__:
             raise ValueError(f"{path} must hold a {cls.__name__}, got {config.get('wrapper')}. Load it by that class.")
-        arguments = dict(config["arguments"])  # type: ignore[call-overload]
-        if isinstance(arguments["diameter"], str):
-            arguments["diameter"] = float(arguments["diameter"])
-        wrapper = cls(oracle, project=project, **arguments)
         tensors: Mapping[str, NDArray[np.float64]] = saved.tensors  # type: ignore[assignment]
-        wrapper._log.restore(dict(tensors), int(config["count"]))  # type: ignore[call-overload]
-        for name, value in config["counters"].items():  # type: ignore[attr-defined]
-            setattr(wrapper, name, value)
-        wrapper._warned = set(config["warned"])  # type: ignore[call-overload]
-        wrapper._restore_extra(tensors)
+        with whole(path):
+            arguments = dict(config["arguments"])  # type: ignore[call-overload]
+            if isinstance(arguments["diameter"], str):
+                arguments["diameter"] = float(arguments["diameter"])
+            wrapper = cls(oracle, project=project, **arguments)
+            wrapper._log.restore(dict(tensors), int(config["count"]))  # type: ignore[call-overload]
+            restore_counters(wrapper, wrapper._counters(), config["counters"])
+            wrapper._warned = set(config["warned"])  # type: ignore[call-overload]
+            wrapper._restore_extra(tensors)
         return wrapper
 
     def _extra_tensors(self) -> dict[str, NDArray[np.float64]]:

@@ -24,8 +24,23 @@ Point: TypeAlias = "NDArray[np.floating] | Sequence[float] | TensorLike"
 
 
 def all_finite(x: Vector) -> bool:
-    """Whether no entry is NaN or infinite; one product instead of isfinite().all(), for this runs at every query."""
-    return math.isfinite(x @ x) or bool(np.isfinite(x).all())
+    """Whether no entry is NaN or infinite, and |x|^2 neither (entries below 1e154): all that follows squares them.
+
+    One product instead of isfinite().all(), for this runs at every query; einsum overflows without a warning.
+    """
+    return math.isfinite(np.einsum("i,i->", x, x))
+
+
+def require_real(name: str, array: NDArray[np.generic]) -> None:
+    """Refuse what numpy would turn into floats by leaving something out: complex parts, masks, texts, truth values.
+
+    Raises:
+        TypeError: the array does not hold real numbers.
+    """
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(f"{name} must hold real numbers, got a masked array. Fill it first.")
+    if array.dtype.kind not in "fiu":
+        raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}.")
 
 
 def _same(value: float, grad: Vector) -> tuple[float, Vector]:
@@ -57,8 +72,7 @@ def to_float64(x: Point, dim: int) -> tuple[Vector, Restore]:
     """
     restore: Restore = _same
     if isinstance(x, np.ndarray):
-        if x.dtype.kind not in "fiu":
-            raise TypeError(f"x must hold real numbers, got dtype {x.dtype}.")
+        require_real("x", x)
         if x.dtype.kind == "f" and x.dtype != np.float64:
             restore = _in_dtype(x.dtype)
         point: Vector = x.astype(np.float64)
@@ -67,11 +81,13 @@ def to_float64(x: Point, dim: int) -> tuple[Vector, Restore]:
             raise TypeError("x must be a floating-point tensor, got an integer or boolean one.")
         point, restore = _to_numpy(x), _as_tensor(x)
     else:
-        point = np.array(x, dtype=np.float64)
+        listed = np.asarray(x)
+        require_real("x", listed)
+        point = listed.astype(np.float64)
     if point.shape != (dim,):
         raise ValueError(f"x must have shape ({dim},), got {point.shape}.")
     if not all_finite(point):
-        raise ValueError("x must be finite, got NaN or infinity.")
+        raise ValueError("x must be finite, and |x|^2 as well, got NaN, infinity or an entry beyond 1e154.")
     point += 0.0  # -0.0 and 0.0 are one point
     return point, restore
 
@@ -80,25 +96,31 @@ def _to_numpy(tensor: TensorLike) -> Vector:
     return np.array(tensor.detach().cpu().double().numpy())  # type: ignore
 
 
-def checked_reply(answer: object, dim: int, query: int) -> tuple[float, Vector]:
+def checked_reply(answer: object, dim: int, query: int, what: str = "gradient") -> tuple[float, Vector]:
     """Value and gradient of a user's oracle as float and float64 (dim,), or a ValueError that names the query."""
     if not isinstance(answer, (tuple, list)) or len(answer) != 2:
         raise ValueError(f"oracle returned {type(answer).__name__} at query {query}, expected (value, gradient).")
     value, grad = answer
     try:
+        if isinstance(value, (str, bytes, np.complexfloating)):  # float() would read the one and cut the other
+            raise TypeError
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
         raise ValueError(f"oracle returned a value that is no number at query {query}: {value!r}.") from error
     if not isinstance(grad, np.ndarray) and isinstance(grad, TensorLike):
         grad = _to_numpy(grad)
     try:
-        slope = np.array(grad, dtype=np.float64)
+        listed = np.asanyarray(grad)  # of a masked array the mask is kept, so that it is seen
+        require_real(what, listed)
+        slope = np.array(listed, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"oracle returned a gradient that is no array at query {query}: {grad!r}.") from error
+        raise ValueError(
+            f"oracle returned a {what} that is no array of real numbers at query {query}: {grad!r}."
+        ) from error
     if slope.shape != (dim,):
-        raise ValueError(f"oracle returned a gradient of shape {slope.shape} at query {query}, expected ({dim},).")
+        raise ValueError(f"oracle returned a {what} of shape {slope.shape} at query {query}, expected ({dim},).")
     if not math.isfinite(number):
-        raise ValueError(f"oracle returned the value {number} at query {query}, expected a finite number.")
+        raise ValueError(f"oracle returned the value {value!r} at query {query}, expected a finite number.")
     if not all_finite(slope):
-        raise ValueError(f"oracle returned a gradient with NaN or infinity at query {query}.")
+        raise ValueError(f"oracle returned a {what} with NaN or infinity at query {query}, or an entry beyond 1e154.")
     return number, slope

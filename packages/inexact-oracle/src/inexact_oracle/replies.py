@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from offprints.checks import require_finite, require_shape
 
 from inexact_oracle.points import Vector
 
@@ -163,9 +164,21 @@ class ReplyLog:
         }
 
     def restore(self, tensors: dict[str, NDArray[np.float64]], count: int) -> None:
-        """Fill the log from `tensors`; `count` replies were made in all."""
+        """Fill the log from `tensors`; `count` replies were made in all.
+
+        Raises:
+            KeyError: an array is missing.
+            ValueError: shapes do not fit, values are not finite, or the count does not go with the rows.
+        """
         self.clear()
         size = len(tensors["V"])
+        wide, long = ("x", "s", "raw_g"), ("V", "raw_f", "kind")
+        shapes = {**dict.fromkeys(wide, (size, self.dim)), **dict.fromkeys(long, (size,)), "origin": (self.dim,)}
+        for name, shape in shapes.items():
+            require_shape(name, tensors[name], shape)
+            require_finite(name, tensors[name])
+        if size != (count if self.window is None else min(count, self.window)):
+            raise ValueError(f"{size} rows are kept, which does not go with a count of {count}")
         if size:
             # The rows go back to the slots they came from, so that a window keeps turning at the same place.
             self.count, self.size = count - size, size

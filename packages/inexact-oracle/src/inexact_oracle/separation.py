@@ -1,19 +1,21 @@
 """The wrapper for sets that are given by an inexact separation oracle (Section 1 of the paper)."""
 
+import os
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from offprints import checkpoint
-from offprints.checks import require_range
+from offprints.checks import require_finite, require_kind, require_range, require_shape
 
 from inexact_oracle import conic
-from inexact_oracle.oracle import METHOD_NAME, ConsistencyWarning, InconsistentOracleError
+from inexact_oracle.contradictions import ConsistencyWarning, InconsistentOracleError, callers_level
 from inexact_oracle.points import Point, Vector, checked_reply, to_float64
+from inexact_oracle.saved import METHOD_NAME, require_owner, restore_counters, whole
 
 # Room for the solver's rounding: <s, z_j - x> <= -MARGIN |z_j - x| is asked for, so that <= 0 holds exactly.
 MARGIN = 1e-9
@@ -57,11 +59,12 @@ class SeparationOracle:
     ) -> None:
         if not callable(oracle):
             raise TypeError(f"oracle must be callable as oracle(x) -> None or a vector, got {type(oracle).__name__}.")
+        require_kind("strict", strict, bool)
         require_range("dim", dim, low=1, integer=True)
         require_range("eta_s", eta_s, low=0.0, high=1.0, high_open=True)
         require_range("rho", rho, low=0.0, high=np.inf, high_open=True)
         self.oracle, self.dim, self.eta_s, self.rho, self.strict = oracle, int(dim), float(eta_s), float(rho), strict
-        self._lock = threading.RLock()
+        self._lock, self._process = threading.RLock(), os.getpid()
         self.reset()
 
     def reset(self) -> None:
@@ -104,13 +107,20 @@ class SeparationOracle:
 
         Raises:
             ValueError: x has a wrong shape or is not finite; the oracle returned such a thing (the state is unchanged).
+            RuntimeError: called in a process forked from the one that owns the wrapper.
             InconsistentOracleError: in strict mode, when the answers contradict eta_s and rho.
         """
+        require_owner(self._process)
         with self._lock:
             point, restore = to_float64(x, self.dim)
             row = self._known.get(point.tobytes())
             if row is None:
-                row = self._answer(point)
+                before = vars(self).copy() if self.strict else {}
+                try:
+                    row = self._answer(point)
+                except InconsistentOracleError:
+                    vars(self).update(before)  # a refused answer leaves no trace
+                    raise
             return None if row < 0 else restore(0.0, self._cuts[row].copy())[1]
 
     def _answer(self, point: Vector) -> int:
@@ -129,7 +139,7 @@ class SeparationOracle:
         return row
 
     def _unit(self, answer: object) -> Vector:
-        _, raw = checked_reply((0.0, answer), self.dim, self.n_queries + 1)
+        _, raw = checked_reply((0.0, answer), self.dim, self.n_queries + 1, "normal")
         size = float(np.linalg.norm(raw))
         if not abs(size - 1.0) <= 1e-6:
             raise ValueError(
@@ -196,7 +206,11 @@ class SeparationOracle:
         self.n_inconsistent += 1
         if not self._warned:
             self._warned = True
-            warnings.warn(f"{reason}: eta_s or rho is too small.", ConsistencyWarning, stacklevel=4)
+            warnings.warn(f"{reason}: eta_s or rho is too small.", ConsistencyWarning, stacklevel=callers_level())
+
+    def _counters(self) -> dict[str, object]:
+        names = ("n_queries", "n_solves", "n_failures", "n_inconsistent", "_shift", "_warned")
+        return {name: getattr(self, name) for name in names}
 
     def save(self, path: str | Path) -> Path:
         """Write all answers (safetensors and a JSON sidecar); returns the file's path."""
@@ -210,11 +224,10 @@ class SeparationOracle:
                 "known": known,
                 "rows": np.array(list(self._known.values()), dtype=np.int64),
             }
-            names = ("n_queries", "n_solves", "n_failures", "n_inconsistent", "_shift", "_warned")
             config = {
                 "wrapper": "SeparationOracle",
                 "arguments": {"dim": self.dim, "eta_s": self.eta_s, "rho": self.rho, "strict": self.strict},
-                "counters": {name: getattr(self, name) for name in names},
+                "counters": self._counters(),
             }
             return checkpoint.save(path, tensors, method=METHOD_NAME, version=version(METHOD_NAME), config=config)
 
@@ -223,26 +236,34 @@ class SeparationOracle:
         """A wrapper that continues exactly where `save` was called.
 
         Raises:
-            ValueError: the file holds another kind of wrapper or an unknown format.
+            ValueError: the file holds another kind of wrapper, an unknown format, or parts that do not fit together.
         """
         saved = checkpoint.load(path, method=METHOD_NAME)
         if saved.config.get("wrapper") != "SeparationOracle":
             raise ValueError(f"{path} must hold a SeparationOracle, got {saved.config.get('wrapper')}.")
-        wrapper = cls(oracle, **saved.config["arguments"])  # type: ignore[arg-type]
-        tensors = saved.tensors
-        wrapper._feasible = [np.array(row) for row in tensors["feasible"]]
-        wrapper._cuts = [np.array(row) for row in tensors["normals"]]
-        wrapper._cut_points = [np.array(row) for row in tensors["cut_points"]]
-        wrapper._known = {
-            np.array(point).tobytes(): int(row) for point, row in zip(tensors["known"], tensors["rows"], strict=True)
-        }
-        for name, value in saved.config["counters"].items():  # type: ignore[attr-defined]
-            setattr(wrapper, name, value)
+        with whole(path):
+            wrapper = cls(oracle, **saved.config["arguments"])  # type: ignore[arg-type]
+            wrapper._restore(saved.tensors, saved.config["counters"])  # type: ignore[arg-type]
         return wrapper
 
+    def _restore(self, tensors: Mapping[str, NDArray[np.float64]], counters: object) -> None:
+        for name in ("feasible", "normals", "cut_points", "known"):
+            require_shape(name, tensors[name], (None, self.dim))
+            require_finite(name, tensors[name])
+        if len(tensors["normals"]) != len(tensors["cut_points"]):
+            raise ValueError("normals and cut_points must have as many rows")
+        if not ((tensors["rows"] >= -1) & (tensors["rows"] < len(tensors["normals"]))).all():
+            raise ValueError("rows must name a cut, or -1")
+        self._feasible = [np.array(row) for row in tensors["feasible"]]
+        self._cuts = [np.array(row) for row in tensors["normals"]]
+        self._cut_points = [np.array(row) for row in tensors["cut_points"]]
+        answers = zip(tensors["known"], tensors["rows"], strict=True)
+        self._known = {np.array(point).tobytes(): int(row) for point, row in answers}
+        restore_counters(self, self._counters(), counters)
+
     def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_process")}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
-        self._lock = threading.RLock()
+        self._lock, self._process = threading.RLock(), os.getpid()

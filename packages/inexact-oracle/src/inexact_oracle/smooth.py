@@ -8,13 +8,18 @@ from numpy.typing import NDArray
 from offprints.checks import require_choice, require_finite, require_range
 
 from inexact_oracle import conic, extension
-from inexact_oracle.certificate import Certificate, model_minimum
+from inexact_oracle.certificate import Certificate, model_minimum, require_limits
 from inexact_oracle.oracle import ConsistentOracle, FirstOrderOracle, InconsistentOracleError
 from inexact_oracle.points import Point, Vector
 from inexact_oracle.replies import NEW, Reply
 
 EPS = float(np.finfo(np.float64).eps)
 MAX_ROUNDS = 20
+# An answer of the conic solver may miss the inequalities by this much of the value error: then it is the rounding of an
+# ill-conditioned program; beyond that, other replies are tried.
+ROUGH = 1e-6
+# Errors and smoothness below this would vanish when they are squared.
+SMALLEST = 1e-100
 
 
 class SmoothOracle(ConsistentOracle):
@@ -38,8 +43,8 @@ class SmoothOracle(ConsistentOracle):
         eta_g: bound on the 2-norm of the gradient error.
         smoothness: L, the Lipschitz constant of the gradient of f.
         factor: L'/L >= 1. Give algorithms step sizes for L' (`extension_smoothness`).
-        diameter: D of the set that the certificate speaks about; by default the spread of the queries, and the
-            certificate then compares with points within that distance of every query.
+        diameter: D of the set that the certificate speaks about; by default the spread of the queries, or the reach of
+            the box that the certificate is given. It compares with points within that distance of every query.
         slack: accept raw replies that violate an inequality by at most this; recorded in `violation`.
         project: map onto the domain, for solvers that leave it by rounding; replies are exact at project(x).
         average: answers to average at each point (zero-mean errors only); shrinks eta_f and eta_g.
@@ -72,6 +77,11 @@ class SmoothOracle(ConsistentOracle):
         require_range("slack", slack, low=0.0, high=np.inf, high_open=True)
         if diameter is not None:
             require_range("diameter", diameter, low=0.0, low_open=True, high=np.inf, high_open=True)
+        for name, size in (("eta_f", eta_f), ("eta_g", eta_g), ("smoothness", smoothness)):
+            if isinstance(size, (int, float)) and 0.0 < size < SMALLEST:
+                raise ValueError(
+                    f"{name} must be at least {SMALLEST} when it is not zero, got {size}. Change the units."
+                )
         self.smoothness, self.factor, self.slack = float(smoothness), float(factor), float(slack)
         super().__init__(
             oracle,
@@ -110,7 +120,7 @@ class SmoothOracle(ConsistentOracle):
             return Reply(raw_f, raw_g, NEW)
         self._check_pairs(at, raw_f, raw_g, tiny)
         self.n_solves += 1
-        value, grad = self._nearest(point, at, raw_f, raw_g, miss, tiny)
+        value, grad = self._nearest(at, raw_f, raw_g, miss, tiny)
         low, high = self._interval(at, grad)
         # Given s, any V between the two ends is consistent; rounding may have crossed them.
         value = float(np.clip(value, low, high)) if low <= high else 0.5 * (low + high)
@@ -133,9 +143,7 @@ class SmoothOracle(ConsistentOracle):
             return miss, float(np.sqrt(2.0 * smooth * miss))
         return max(eta_f, 1e-3 * eta_g**2 / (2.0 * smooth)), max(eta_g, 1e-3 * float(np.sqrt(2.0 * smooth * eta_f)))
 
-    def _nearest(
-        self, point: Vector, at: Vector, raw_f: float, raw_g: Vector, miss: float, tiny: float
-    ) -> tuple[float, Vector]:
+    def _nearest(self, at: Vector, raw_f: float, raw_g: Vector, miss: float, tiny: float) -> tuple[float, Vector]:
         """The conic program, by row generation.
 
         In V = f~ + a v and s = g~ + b w every inequality holds |w|^2 once, so one variable tau >= |w|^2 turns the
@@ -162,6 +170,7 @@ class SmoothOracle(ConsistentOracle):
         rows /= sizes[:, None]
         sides /= sizes
         chosen = sides > -3.0  # near rows; |(v, w, tau)| moves a normalised row by little more
+        found = []
         for _ in range(MAX_ROUNDS):
             self.n_conic += 1
             best = conic.nearest_smooth(rows[chosen], sides[chosen], prices)
@@ -172,24 +181,43 @@ class SmoothOracle(ConsistentOracle):
             low, high = self._interval(at, grad)
             z[-1] = z[1:-1] @ z[1:-1]
             broken = (rows @ z < sides - 1e-9) & ~chosen
-            if low - high <= tiny + 1e-10 * a or not broken.any():
+            if low - high <= tiny + 1e-10 * a:
                 return value, grad
+            if not broken.any():
+                found.append((value, grad))
+                break
             chosen |= broken
+        if found and low - high <= tiny + ROUGH * a:
+            return found[0]
         self.n_failures += 1
-        return self._fallback(point, raw_f)
+        return self._fallback(at, raw_f, found, tiny + ROUGH * a)
 
-    def _fallback(self, point: Vector, raw_f: float) -> tuple[float, Vector]:
-        """Without the conic program: data of an extension at the query is consistent too, only further from the raw."""
+    def _fallback(
+        self, at: Vector, raw_f: float, found: list[tuple[float, Vector]], tolerance: float
+    ) -> tuple[float, Vector]:
+        """Without an accurate conic program: the best of what it found and of data that are consistent by themselves.
+
+        Those are data of an extension at the query, only further from the raw, and the affine continuation of the
+        nearest reply, off by at most its distance times the largest bend: where the programs are ill-conditioned, since
+        queries nearly coincide, it is good.
+        """
         log = self._log
-        y = point - log.origin
         ends = [
-            find(y, log.shifted, log.values, log.slopes, self.extension_smoothness)
+            find(at, log.shifted, log.values, log.slopes, self.extension_smoothness)
             for find in (extension.smallest, extension.largest)
         ]
-        known = [end for end in ends if end is not None]
-        if not known:
+        steps = at - log.shifted
+        near = int(np.einsum("ij,ij->i", steps, steps).argmin())
+        ends.append((float(log.values[near] + log.slopes[near] @ steps[near]), log.slopes[near].copy()))
+
+        def loss(end: tuple[float, Vector]) -> tuple[float, float]:
+            low, high = self._interval(at, end[1])
+            return max(low - high, tolerance), abs(end[0] - raw_f)
+
+        best = min(found + [end for end in ends if end is not None], key=loss)
+        if loss(best)[0] > 1e3 * tolerance:
             raise RuntimeError("no consistent reply was found: the conic solver failed at every formulation.")
-        return min(known, key=lambda end: abs(end[0] - raw_f))
+        return best
 
     def _check_pairs(self, at: Vector, raw_f: float, raw_g: Vector, tiny: float) -> None:
         """What every pair of raw answers of an L-smooth convex f obeys; else the declared errors are wrong."""
@@ -284,21 +312,28 @@ class SmoothOracle(ConsistentOracle):
 
         Transferred bound: algorithm_error + 2 e_V + e_g D + e_g^2 / (2L (factor - 1)), plus the recorded `violation`.
         """
+        require_range("algorithm_error", algorithm_error, low=0.0)
+        limits = require_limits(bounds, self.dim)
         with self._lock:
             point = self._point(x)[0]
             reply = self._answer(point)
             diameter = self._actual_diameter
+            if self.diameter is None and limits is not None:
+                # The minimum is over the box, so D reaches from every query to its farthest corner.
+                away = np.abs(self._log.view().x[:, None] - np.stack(limits)).max(axis=1)
+                diameter = max(diameter, float(np.linalg.norm(away, axis=1).max()))
             e_v, e_g = self.eta_f + self._value_shift, self.eta_g + self._slope_shift
             bend = 0.0 if e_g == 0.0 else np.inf
             if self.factor > 1.0:
                 bend = e_g**2 / (2.0 * self.smoothness * (self.factor - 1.0))
             log = self._log
             at = point - log.origin
-            box = None if bounds is None else tuple(np.broadcast_to(b, point.shape) - point for b in bounds)
+            box = None if limits is None else (limits[0] - point, limits[1] - point)
             # The cuts alone are below f + e_V + e_g D; they need no smooth extension.
-            lowest = model_minimum(log.offsets + log.slopes @ at, log.slopes, diameter, box)  # type: ignore[arg-type]
-            transferred = algorithm_error + 2.0 * e_v + e_g * diameter + bend + self.violation
-            return self._certify(transferred, reply.value + e_v, lowest - e_v - e_g * diameter, e_v, e_g)
+            lowest = model_minimum(log.offsets + log.slopes @ at, log.slopes, diameter, box)
+            above = e_v + (0.0 if e_g == 0.0 else e_g * diameter)
+            transferred = algorithm_error + e_v + above + bend + self.violation
+            return self._certify(transferred, reply.value + e_v, lowest - above, e_v, e_g, diameter)
 
     # ---- state
 

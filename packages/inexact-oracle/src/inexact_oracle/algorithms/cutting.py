@@ -6,7 +6,7 @@ from offprints.checks import require_range
 from scipy import optimize
 
 from inexact_oracle import conic
-from inexact_oracle.algorithms.result import Recorder, Result, box, check_budget
+from inexact_oracle.algorithms.result import Recorder, Result, box, check_budget, start_in_box
 from inexact_oracle.oracle import FirstOrderOracle
 from inexact_oracle.points import Vector
 
@@ -80,7 +80,7 @@ def kelley(
     low, high = box(bounds, dim, oracle)
     require_range("tol", tol, low=0.0)
     ask, pool = Recorder(oracle), CutPool(len(low))
-    x = 0.5 * (low + high) if x0 is None else np.clip(np.asarray(x0, dtype=np.float64), low, high)
+    x = start_in_box(x0, low, high)
     for _ in range(check_budget(T)):
         pool.add(x, *ask(x))
         model, following = pool.minimum(low, high)
@@ -124,7 +124,7 @@ def level_bundle(
     require_range("level", level, low=0.0, high=1.0, low_open=True, high_open=True)
     require_range("tol", tol, low=0.0)
     ask, pool = Recorder(oracle), CutPool(len(low))
-    x = 0.5 * (low + high) if x0 is None else np.clip(np.asarray(x0, dtype=np.float64), low, high)
+    x = start_in_box(x0, low, high)
     for _ in range(check_budget(T)):
         pool.add(x, *ask(x))
         model, lowest = pool.minimum(low, high)

@@ -56,7 +56,7 @@ def ellipsoid(
         push = shape @ cut
         width = float(np.sqrt(max(cut @ push, 0.0)))
         if width <= np.finfo(float).tiny:
-            break
+            return ask.result("converged")  # what is left is thinner than rounding
         push = push / width
         if d == 1:
             x, shape = x - 0.5 * push, shape / 4.0
@@ -105,7 +105,7 @@ def center_of_gravity(
         rows, sides = np.vstack([rows, grad / size]), np.append(sides, grad @ x / size)
         inside = _deepest(rows, sides)
         if inside is None:
-            break  # what is left is thinner than rounding
+            return ask.result("converged")  # what is left is thinner than rounding
         centre = _centroid(rows, sides, inside) if d <= 3 else None
         x = _sampled_centroid(rows, sides, inside, samples, gen) if centre is None else centre
     return ask.result("budget")

@@ -3,10 +3,10 @@
 import numpy as np
 from numpy.typing import ArrayLike
 from offprints.checks import require_range
-from scipy import optimize
 
 from inexact_oracle.algorithms.cutting import CutPool
 from inexact_oracle.algorithms.result import Recorder, Result, box, check_budget
+from inexact_oracle.masters import mixed_integer_minimum
 from inexact_oracle.oracle import FirstOrderOracle
 from inexact_oracle.points import Vector
 
@@ -71,18 +71,8 @@ def outer_approximation(
 
 def _master(pool: CutPool, whole: Vector, low: Vector, high: Vector) -> tuple[float, Vector]:
     """Minimum of all cuts over the box with integer entries: the lower bound that HiGHS proved, and a point."""
-    a, b = pool.rows()
-    limits = optimize.Bounds(np.append(low, -np.inf), np.append(high, np.inf))
-    found = optimize.milp(
-        np.eye(1, len(low) + 1, len(low))[0],
-        integrality=np.append(whole.astype(int), 0),
-        bounds=limits,
-        constraints=optimize.LinearConstraint(a, ub=b),
-        options={"mip_rel_gap": 0.0},
-    )
-    if found.x is None:
-        raise RuntimeError(f"the master problem was not solved: {found.message}")
-    x = np.clip(found.x[:-1], low, high)
+    slopes, offsets = np.array(pool.slopes), np.array(pool.offsets)
+    proved, x = mixed_integer_minimum(slopes, offsets, whole, low, high)
+    x = np.clip(x, low, high)
     x[whole] = np.rint(x[whole])
-    proved = found.mip_dual_bound if whole.any() and found.mip_dual_bound is not None else found.fun
-    return float(proved), x
+    return proved, x

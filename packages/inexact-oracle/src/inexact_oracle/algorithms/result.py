@@ -9,7 +9,7 @@ from offprints.checks import require_range
 
 from inexact_oracle.lipschitz import LipschitzOracle
 from inexact_oracle.oracle import FirstOrderOracle
-from inexact_oracle.points import Vector
+from inexact_oracle.points import Vector, checked_reply
 
 
 class History(NamedTuple):
@@ -23,8 +23,9 @@ class History(NamedTuple):
 class Result(NamedTuple):
     """The point returned, its replied value, a lower bound on the minimum that the replies imply, and how it ended.
 
-    `status` is "converged" (the algorithm's own test was met), "budget" (all queries were spent), "crossed" (the lower
-    bound is above the upper one, which exact data exclude), or what a third-party solver said.
+    `status` is "converged" (the algorithm's own test was met, or its cuts leave nothing thicker than rounding),
+    "budget" (all queries were spent), "crossed" (the lower bound is above the upper one, which exact data exclude), or
+    what a third-party solver said.
     """
 
     x: NDArray[np.float64]
@@ -46,13 +47,17 @@ class Recorder:
         self._lower: list[float] = []
 
     def __call__(self, x: Vector) -> tuple[float, Vector]:
-        """Query, and remember."""
-        value, grad = self.oracle(x)
-        self._values.append(float(value))
+        """Query, and remember.
+
+        Raises:
+            ValueError: the oracle returned something else than a finite value and gradient (d,).
+        """
+        value, grad = checked_reply(self.oracle(x), len(x), self.queries + 1)
+        self._values.append(value)
         self._lower.append(self.lower)
         if value < self.value or self.x is None:
-            self.value, self.x = float(value), np.array(x, dtype=np.float64)
-        return float(value), np.asarray(grad, dtype=np.float64)
+            self.value, self.x = value, np.array(x, dtype=np.float64)
+        return value, grad
 
     def bound(self, lower: float) -> None:
         """A lower bound on the minimum, as implied by the replies so far."""
@@ -85,6 +90,16 @@ def start_point(x0: ArrayLike) -> Vector:
     return x
 
 
+def start_in_box(x0: ArrayLike | None, lower: Vector, upper: Vector) -> Vector:
+    """x0 moved into the box, or its centre."""
+    if x0 is None:
+        return 0.5 * (lower + upper)
+    x = start_point(x0)
+    if x.shape != lower.shape:
+        raise ValueError(f"x0 must have shape {lower.shape}, got {x.shape}.")
+    return np.clip(x, lower, upper)
+
+
 def check_budget(queries: int) -> int:
     """T as a positive integer."""
     require_range("T", queries, low=1, integer=True)
@@ -95,6 +110,8 @@ def box(bounds: tuple[ArrayLike, ArrayLike], dim: int | None, oracle: FirstOrder
     """(lower, upper) as vectors (d,); d from `dim`, the oracle's `dim`, or the bounds themselves."""
     lower, upper = (np.asarray(side, dtype=np.float64) for side in bounds)
     size = dim or getattr(oracle, "dim", None) or max(lower.size, upper.size)
+    if not {lower.shape, upper.shape} <= {(), (1,), (size,)}:
+        raise ValueError(f"bounds must be two scalars or vectors ({size},), got shapes {lower.shape}, {upper.shape}.")
     lower, upper = np.broadcast_to(lower, (size,)).copy(), np.broadcast_to(upper, (size,)).copy()
     if not (np.isfinite(lower).all() and np.isfinite(upper).all() and (lower <= upper).all()):
         raise ValueError("bounds must be finite with lower <= upper in every entry: cutting planes start from a box.")
