@@ -108,7 +108,7 @@ def audit(
     Args:
         mechanism: a `PrivateSBM`, or an object with its `evidence`, `tail`, `noisy_test`, `eps` and `delta`.
         pairs: how many neighbouring pairs to make (two fifths near margin 1, two fifths above), or pairs of graphs.
-        samples: draws of the noise for each of the five worst pairs; 0: exact probabilities only.
+        samples: draws of the noise for the five pairs of the greatest loss and eps; 0: exact probabilities only.
         n: vertices of the graphs made; by default 12 (general: 20), or as few as keep p below 0.9 for
             a given a.
         seed: of graphs and draws.
@@ -130,13 +130,14 @@ def audit(
         given = [Pair(adjacency(first, signed)[0], adjacency(second, signed)[0], 0.0) for first, second in pairs]
     if mechanism.tail(1.0) > mechanism.delta * (1 + SLACK):
         report._add("tail")
-    worst: list[tuple[float, Evidence, Evidence]] = []
+    seen: list[tuple[float, float, Evidence, Evidence]] = []
     cache: dict[bytes, Evidence] = {}
     for pair in given:
         first, second = (_evidence(mechanism, graph, cache, report) for graph in (pair.first, pair.second))
-        worst.append((_compare(mechanism, first, second, report), first, second))
+        seen.append((*_compare(mechanism, first, second, report), first, second))
     if samples:
-        _sample(mechanism, sorted(worst, key=lambda item: -item[0])[:5], samples, seed, report)
+        worst = [*sorted(seen, key=lambda item: -item[0])[:3], *sorted(seen, key=lambda item: -item[1])[:2]]
+        _sample(mechanism, [(first, second) for *_, first, second in worst], samples, seed, report)
     return report
 
 
@@ -170,8 +171,8 @@ def _evidence(mechanism: Mechanism, graph: Matrix, cache: dict[bytes, Evidence],
     return cache[key]
 
 
-def _compare(mechanism: Mechanism, first: Evidence, second: Evidence, report: AuditReport) -> float:
-    """One pair: both facts, the exact loss both ways; returns the loss in units of delta."""
+def _compare(mechanism: Mechanism, first: Evidence, second: Evidence, report: AuditReport) -> tuple[float, float]:
+    """One pair: both facts, the exact loss both ways; returns the loss, and the eps that it needs at delta."""
     report.pairs += 1
     margins = first.margin, second.margin
     report.positive += max(margins) > 0
@@ -190,7 +191,7 @@ def _compare(mechanism: Mechanism, first: Evidence, second: Evidence, report: Au
         report._add("loss")
     needed = max(_least_eps(p, q, same, mechanism.delta), _least_eps(q, p, same, mechanism.delta))
     report.eps_lower_bound = max(report.eps_lower_bound, needed)
-    return loss / mechanism.delta
+    return loss, needed
 
 
 def _same(first: np.ndarray | None, second: np.ndarray | None) -> bool:
@@ -216,11 +217,11 @@ def _least_eps(p: float, q: float, same: bool, delta: float) -> float:
 
 
 def _sample(
-    mechanism: Mechanism, worst: list[tuple[float, Evidence, Evidence]], samples: int, seed: int, report: AuditReport
+    mechanism: Mechanism, worst: list[tuple[Evidence, Evidence]], samples: int, seed: int, report: AuditReport
 ) -> None:
     """Draws of the release on the worst pairs: do they fit the stated probability, and what eps do they prove?"""
     below, bound = integers(seed), 0.0
-    for _, first, second in worst:
+    for first, second in worst:
         counts = []
         for side in (first, second):
             hits = 0 if side.labels is None else sum(mechanism.noisy_test(side.margin, below) for _ in range(samples))

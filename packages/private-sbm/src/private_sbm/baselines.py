@@ -17,7 +17,7 @@ from private_sbm import solvers
 from private_sbm.certificates import DENSE, FLOOR
 from private_sbm.estimator import Evidence, PrivateSBM, Release
 from private_sbm.graphs import Matrix, adjacency, dense, operator
-from private_sbm.mechanism import integers, require_privacy
+from private_sbm.mechanism import integers, require_eps
 from private_sbm.thresholds import tau
 
 
@@ -160,7 +160,7 @@ class RandomizedResponseSBM(_Perturbed):
 
     def fit(self, X: object, y: object = None, *, num_nodes: int | None = None) -> Self:
         """Flip, then solve."""
-        require_privacy(self.eps, 0.5)
+        require_eps(self.eps)
         require_choice("model", self.model, ("asymmetric", "censored"))
         require_choice("solver", self.solver, ("sdp", "spectral"))
         a, _ = adjacency(X, signed=self.model == "censored", num_nodes=num_nodes)
@@ -222,7 +222,7 @@ class SpectralLaplaceSBM(_Perturbed):
 
     def fit(self, X: object, y: object = None, *, num_nodes: int | None = None) -> Self:
         """Add noise, take signs, refine on the noisy matrix."""
-        require_privacy(self.eps, 0.5)
+        require_eps(self.eps)
         a, _ = adjacency(X, num_nodes=num_nodes)
         n, labels = a.shape[0], None
         if n >= 3:

@@ -53,7 +53,7 @@ def least(operator: LinearOperator | np.ndarray, scale: float, tol: float = 1e-9
         small = len(operator) <= 64  # where LAPACK's overhead counts
         values, vectors = np.linalg.eigh(operator) if small else linalg.eigh(operator, subset_by_index=[0, 0])
         return float(values[0]), vectors[:, 0]
-    n = int(operator.shape[0])  # type: ignore[index]
+    n = max(operator.shape)
     start = np.cos(np.arange(n, dtype=float) ** 2)  # deterministic: equal graphs have equal margins
     for lanczos in (40, 120):
         try:

@@ -22,7 +22,7 @@ from private_sbm.certificates import to_margin
 from private_sbm.general import solve_general
 from private_sbm.graphs import Matrix, adjacency
 from private_sbm.ledger import PrivacyLedger
-from private_sbm.mechanism import NOISES, integers, release_probability, released, require_privacy
+from private_sbm.mechanism import NOISES, integers, release_probability, released, require_delta, require_eps
 from private_sbm.penalty import LAMS, balanced_penalty, noise_level, noisy_density, tau_penalty, trace_penalty
 from private_sbm.thresholds import MODELS
 
@@ -300,7 +300,8 @@ class PrivateSBM(ClusterMixin, BaseEstimator):
                 )
             for name, choices in (("neighbor", NEIGHBORS), ("noise", NOISES), ("solver", solvers.SOLVERS)):
                 problems.check(require_choice, name, getattr(self, name), choices)
-            problems.check(require_privacy, self.eps, self.delta)
+            problems.check(require_eps, self.eps)
+            problems.check(require_delta, self.delta)
             if self.neighbor == "relabel" and self.model != "censored":
                 problems.add(f"neighbor must be 'edge' in the {self.model} model, got 'relabel': edges have no label.")
             if self.model != "censored":

@@ -4,6 +4,8 @@ What comes back is rounded and certified like any proposal. Absence counts as pr
 matrix, after it was made feasible. Needs the extra `exact` (cvxpy and scs).
 """
 
+import warnings
+from contextlib import suppress
 from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -15,6 +17,8 @@ from private_sbm.certificates import FLOOR, certificate
 from private_sbm.graphs import Matrix, dense
 
 if TYPE_CHECKING:
+    import cvxpy as cp
+
     from private_sbm.general import GeneralSolution
     from private_sbm.solvers import Solution
 
@@ -43,9 +47,8 @@ def elliptope_matrix(a: Matrix, lam: float, accuracy: float = ACCURACY) -> np.nd
     cp = _cvxpy()
     c = dense(a) - lam
     y = cp.Variable(c.shape, PSD=True)
-    problem = cp.Problem(cp.Maximize(cp.trace(c @ y)), [cp.diag(y) == 1])
-    problem.solve(solver=cp.SCS, eps=accuracy, max_iters=200_000, ignore_dpp=True)
-    return np.asarray(y.value)
+    _run(cp.Problem(cp.Maximize(cp.trace(c @ y)), [cp.diag(y) == 1]), accuracy)
+    return np.eye(len(c)) if y.value is None else np.asarray(y.value)
 
 
 def general_matrix(
@@ -65,8 +68,22 @@ def general_matrix(
     nonnegative = z >= 0
     rules = [cp.diag(z) == 1 if eta is None else cp.diag(z) <= 1, nonnegative]
     goal = cp.trace(c @ z) - (eta or 0.0) * cp.trace(z)
-    cp.Problem(cp.Maximize(goal), rules).solve(solver=cp.SCS, eps=accuracy, max_iters=100_000, ignore_dpp=True)
+    _run(cp.Problem(cp.Maximize(goal), rules), accuracy)
+    if z.value is None:
+        return np.eye(len(c)), np.zeros_like(c)
     return np.asarray(z.value), np.asarray(nonnegative.dual_value)
+
+
+def _run(problem: "cp.Problem", accuracy: float) -> None:
+    """SCS in silence: whether it struggled depends on the graph, so neither warning nor error may tell.
+
+    Without a solution the variables stay empty; the callers then hold a feasible point, whose gap decides nothing.
+    """
+    cp = _cvxpy()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with suppress(cp.error.SolverError):
+            problem.solve(solver=cp.SCS, eps=accuracy, max_iters=100_000, ignore_dpp=True)
 
 
 def elliptope(a: Matrix, lam: float) -> "Solution":

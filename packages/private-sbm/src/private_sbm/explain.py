@@ -83,7 +83,7 @@ def explain_refusal(estimator: PrivateSBM, n: int, xi: float | None = None) -> O
     limit = threshold_T(estimator.eps, estimator.delta, estimator.noise)
     chance = estimator.tail(margin) if margin > 0 else 0.0
     exponent, gamma = model.exponent(), delta_exponent(estimator.delta, n)
-    asymptotic, eps, size = model.asymptotic(gamma), _smallest_eps(estimator, margin), model.smallest_n(limit)
+    asymptotic, eps, size = model.asymptotic(gamma), _smallest_eps(estimator, margin), model.smallest_n()
     reasons = []
     if exponent <= 1:
         reasons.append(f"exact recovery is impossible or not covered: the exponent {exponent:.3g} is not above 1.")
@@ -192,16 +192,21 @@ class _Public:
         )  # fmt: skip
         return 2 * found if self.estimator.neighbor == "relabel" else found
 
-    def smallest_n(self, limit: float) -> float:
-        """The n from which the predicted margin exceeds the threshold, by doubling and bisection."""
+    def smallest_n(self) -> float:
+        """The n from which the predicted margin is released with probability above 1/2, by squaring and bisection."""
+
+        def enough(n: float) -> bool:
+            margin = self.margin(ceil(n))
+            return margin > 0 and self.estimator.tail(margin) > 0.5
+
         low, high = 3.0, 4.0
-        while self.margin(ceil(high)) <= limit:
+        while not enough(high):
             low, high = high, high * high
             if high > 1e300:
                 return inf
         while high / low > 1.01:
             middle = (low * high) ** 0.5
-            low, high = (low, middle) if self.margin(ceil(middle)) > limit else (middle, high)
+            low, high = (low, middle) if enough(middle) else (middle, high)
         return float(ceil(high))
 
 

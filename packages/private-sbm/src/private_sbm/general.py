@@ -17,6 +17,7 @@ and, while g > 0, beta by at most 0.27: so max(L, 0) moves by at most 1. `eta` i
 graph two partitions of one graph may both have large margins, and which one is released would then hang on one edge.
 """
 
+import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -38,8 +39,8 @@ class GeneralCertificate(NamedTuple):
     Attributes:
         inner: h, least inner surplus (less eta with outliers).
         slack: least r_i over vertices outside a cluster.
-        spectral: (mu - beta) / 2.
-        size: g, which keeps beta steady.
+        spectral: (mu - beta) / 2; -inf where an earlier term is below the floor.
+        size: g, which keeps beta steady; likewise.
     """
 
     inner: float
@@ -87,36 +88,57 @@ def general_certificate(a: Matrix, lam: float, labels: np.ndarray, eta: float | 
     outside = lam * sizes - to
     foreign = labels[:, None] != np.arange(r)
     slack = float(outside[foreign].min()) if foreign.any() else np.inf
+    if min(inner, slack) <= GENERAL_FLOOR:  # no need for the dearer terms
+        return GeneralCertificate(inner, slack, -np.inf, -np.inf)
     beta, size = _pairs(outside, labels, r)
-    if min(inner, slack, size) <= GENERAL_FLOOR:  # no need for eigenvalues
+    if size <= GENERAL_FLOOR:
         return GeneralCertificate(inner, slack, -np.inf, size)
     diagonal = np.where(member, surplus, 0.0 if eta is None else eta)
     return GeneralCertificate(inner, slack, (_complement_least(a, lam, labels, sizes, diagonal) - beta) / 2, size)
 
 
 def _pairs(outside: np.ndarray, labels: np.ndarray, r: int) -> tuple[float, float]:
-    """beta, the norm of all centred blocks together, and g."""
-    members = [np.flatnonzero(labels == k) for k in range(r)]
-    centred = {(k, far): outside[members[k], far] for k in range(r) for far in range(r) if k != far}
-    norms = {key: float(np.linalg.norm(x - x.mean())) for key, x in centred.items()}
-    size = np.inf
-    coupling = np.zeros((r * r, r * r))  # on the directions P r_kl, which are not orthogonal within a cluster
-    vectors = {key: x - x.mean() for key, x in centred.items()}
-    for k in range(r):
-        for far in range(k + 1, r):
-            total = float(centred[k, far].sum())
-            size = min(size, (total - 4 * (norms[k, far] + norms[far, k]) - 8) / 9)
-            if total > 0:
-                coupling[k * r + far, far * r + k] = coupling[far * r + k, k * r + far] = 1.0 / total
+    """The norm beta of all centred blocks together, and g.
+
+    B = U M U^T for the columns P r_kl of U, which are not orthogonal within a cluster, has the eigenvalues of U^T U M.
+    """
     if r < 2:
-        return 0.0, size
-    gram = np.zeros((r * r, r * r))
+        return 0.0, np.inf
+    centred, totals = np.zeros_like(outside), np.zeros((r, r))
     for k in range(r):
-        for far in range(r):
-            for other in range(r):
-                if k not in (far, other):
-                    gram[k * r + far, k * r + other] = vectors[k, far] @ vectors[k, other]
-    return float(np.abs(np.linalg.eigvals(gram @ coupling)).max()), size  # B = U M U^T has the eigenvalues of U^T U M
+        towards = outside[labels == k]
+        totals[k] = towards.sum(axis=0)
+        centred[labels == k] = towards - towards.mean(axis=0)
+        centred[labels == k, k] = 0.0
+    norms = np.array([np.linalg.norm(centred[labels == k], axis=0) for k in range(r)])
+    pairs = ~np.eye(r, dtype=bool)
+    size = float(((totals - 4 * (norms + norms.T) - 8) / 9)[pairs].min())
+    if size <= GENERAL_FLOOR:
+        return np.inf, size
+    inverse = np.where(pairs, 1.0 / np.where(pairs, totals, 1.0), 0.0)
+    return _coupling(centred, inverse, labels, r), size
+
+
+def _coupling(centred: np.ndarray, inverse: np.ndarray, labels: np.ndarray, r: int) -> float:
+    """||B||: from the small matrix U^T U M, or by Lanczos where that has more than 20^2 rows."""
+    if r <= 20:
+        gram, coupling = np.zeros((r * r, r * r)), np.zeros((r * r, r * r))
+        for k in range(r):
+            block = centred[labels == k]
+            gram[k * r : (k + 1) * r, k * r : (k + 1) * r] = block.T @ block
+            for far in range(r):
+                coupling[k * r + far, far * r + k] = inverse[k, far]
+        return float(np.abs(np.linalg.eigvals(gram @ coupling)).max())
+    inside = np.flatnonzero(labels >= 0)
+    own, rows = labels[inside], centred[inside]
+    indicators = sparse.csr_array((np.ones(len(own)), (own, np.arange(len(own)))), shape=(r, len(own)))
+
+    def apply(x: np.ndarray) -> np.ndarray:
+        sums = (indicators @ (rows * x[:, None])).T * inverse  # [k, l]: (P c_lk)^T x_l / Sig
+        return np.einsum("il,il->i", rows, sums[own])
+
+    bound = float((rows**2).sum() * inverse.max())
+    return max(-least(operator(len(own), lambda x, sign=sign: sign * apply(x)), bound)[0] for sign in (1.0, -1.0))
 
 
 def _complement_least(a: Matrix, lam: float, labels: np.ndarray, sizes: np.ndarray, diagonal: np.ndarray) -> float:
@@ -184,10 +206,17 @@ def proposals(a: Matrix, lam: float, eta: float | None) -> list[np.ndarray]:
         points = vectors[:, :r] * np.sqrt(values[:r])
         for groups in {r, r + 1, r + 2 if eta is not None else r + 1}:
             if groups <= n and len(np.unique(points.round(9), axis=0)) >= groups:
-                found.append(KMeans(groups, n_init=3, random_state=0).fit_predict(points).astype(np.int64))
+                found.append(_grouped(points, groups))
     better = [greedy(a, lam, labels, eta) for labels in found]
     unique = {canonical_clusters(x).tobytes(): canonical_clusters(x) for x in [*better, *found]}
     return [x for x in unique.values() if x.max() >= 0]
+
+
+def _grouped(points: np.ndarray, groups: int) -> np.ndarray:
+    """k-means; that points coincide is nobody's business, so its warnings are dropped."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return KMeans(groups, n_init=3, random_state=0).fit_predict(points).astype(np.int64)
 
 
 def _leading(a: Matrix, lam: float, k: int) -> tuple[np.ndarray, np.ndarray]:

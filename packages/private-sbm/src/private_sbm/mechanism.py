@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Callable
 from decimal import Decimal, localcontext
 from fractions import Fraction
-from math import exp, floor, log
+from math import exp, floor, inf, log, nextafter
 
 import numpy as np
 from offprints.checks import require_choice, require_range
@@ -30,13 +30,23 @@ def require_privacy(eps: float, delta: float) -> None:
         TypeError: if one is no number.
         ValueError: if one is outside.
     """
-    require_range("eps", eps, low=0, high=float("inf"), low_open=True, high_open=True)
+    require_eps(eps)
+    require_delta(delta)
+
+
+def require_eps(eps: float) -> None:
+    """Check eps > 0, finite."""
+    require_range("eps", eps, low=0, high=inf, low_open=True, high_open=True)
+
+
+def require_delta(delta: float) -> None:
+    """Check 0 < delta < 1."""
     hint = "For pure privacy (delta = 0) use RandomizedResponseSBM." if delta == 0 else ""
     require_range("delta", delta, low=0, high=1, low_open=True, high_open=True, hint=hint)
 
 
 def threshold_T(eps: float, delta: float, noise: str = "discrete") -> float:
-    """T of the equations above; an integer for discrete noise, checked in 60 digits to have P(X >= T) <= delta.
+    """T of the equations above, rounded so that P(X > T - 1) <= delta: an integer, in 60 digits, for discrete noise.
 
     Raises:
         ValueError: if eps <= 0, delta is not in (0, 1), or the noise is unknown.
@@ -44,7 +54,10 @@ def threshold_T(eps: float, delta: float, noise: str = "discrete") -> float:
     require_privacy(eps, delta)
     require_choice("noise", noise, NOISES)
     if noise == "laplace":
-        return 1.0 + log(1 / (2 * delta)) / eps
+        limit = 1.0 + log(1 / (2 * delta)) / eps
+        while laplace_tail(limit - 1.0, eps) > delta:  # rounding, of a few units in the last place
+            limit = nextafter(limit, inf)
+        return limit
     with localcontext() as context:
         context.prec = 60
         e, d = Decimal(float(eps)), Decimal(float(delta))

@@ -7,7 +7,7 @@ of the paper may differ.
 """
 
 from collections.abc import Callable
-from math import exp, inf, log, sqrt
+from math import inf, log, sqrt
 
 from offprints.checks import require_choice, require_range
 from scipy import optimize
@@ -181,11 +181,3 @@ def predicted_surplus(exponent: Callable[[float], float], widest: float) -> floa
 def delta_exponent(delta: float, n: int) -> float:
     """The gamma with delta = n^-gamma."""
     return -log(delta) / log(n)
-
-
-def size_for(eps: float, delta: float, surplus: float) -> float:
-    """The n from which surplus ln n / 2 exceeds 1 + ln(1 / (2 delta)) / eps; inf without surplus."""
-    if surplus <= 0:
-        return inf
-    exponent = 2 * (1 + max(0.0, log(1 / (2 * delta))) / eps) / surplus
-    return exp(exponent) if exponent < 700 else inf
