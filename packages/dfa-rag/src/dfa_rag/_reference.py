@@ -140,13 +140,13 @@ def step(q: State, tags: set) -> tuple:
     return q.next.get(END, q), matched
 
 
-def forward(start: State, turns: list, drop: float, insert: float, letters_of_role: int) -> dict:
+def forward(start: State, turns: list, drop: float, insert: float, letters_of_role: list) -> dict:
     """The posterior over states after some turns, whose tags were dropped and inserted (no restarts); start known.
 
     P(tags | path through one turn with letters P) = Π_{t ∈ P} (1 - d if t seen, else d) · Π_{t seen, not in P} i / |Σ|.
     """
     belief = {id(start): (start, 1.0)}
-    for tags in turns:
+    for place, tags in enumerate(turns):
         after: dict = {}
         for q, p in belief.values():
             pending = [(q, set(), 1.0)]
@@ -159,9 +159,11 @@ def forward(start: State, turns: list, drop: float, insert: float, letters_of_ro
                         pending.append((child, path | {t[1]}, part))
                         continue
                     seen = (1 - drop) ** len(path & tags) * drop ** len(path - tags)
-                    extra = (insert / letters_of_role) ** len(tags - path)
+                    extra = (insert / letters_of_role[place % 2]) ** len(tags - path)
                     _, before = after.get(id(child), (child, 0.0))
                     after[id(child)] = (child, before + p * part * seen * extra)
         total = sum(p for _, p in after.values())
+        if not total:
+            return {}
         belief = {key: (q, p / total) for key, (q, p) in after.items()}
     return {q: p for q, p in belief.values()}

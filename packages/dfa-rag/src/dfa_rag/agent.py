@@ -76,7 +76,7 @@ class ChatAgent:
         guard: str = "off",
         asks: int = 1,
         show_acts: bool = False,
-        least_share: float = 0.0,
+        least_share: float = 0.01,
         persona: str = ANSWER,
         budget: int | None = None,
         blocked_text: str = "Let me pass you on to a colleague.",

@@ -40,6 +40,7 @@ class Automaton:
         forbidden: states that may not be entered.
         examples: up to three things that were said here.
         dialogues: ids of the training dialogues.
+        whole: δ with the edges into forbidden states, which `children` lacks.
     """
 
     tags: list[str]
@@ -53,17 +54,15 @@ class Automaton:
     forbidden: set[int]
     examples: list[tuple[str, ...]]
     dialogues: list[str]
+    whole: list[dict[int, int]] = field(default_factory=list)
     codes: dict[str, int] = field(init=False)
     support: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
         self.codes = {tag: code for code, tag in enumerate(self.tags, 1)}
         self.support = [len(np.unique(visits[:, 0])) for visits in self.visits]
-        if self.forbidden:
-            self.children = [
-                {letter: child for letter, child in edges.items() if child not in self.forbidden}
-                for edges in self.children
-            ]
+        self.whole = self.whole or self.children
+        self.children = [{t: c for t, c in edges.items() if c not in self.forbidden} for edges in self.whole]
 
     def __len__(self) -> int:
         return len(self.children)
@@ -97,7 +96,7 @@ class Automaton:
         children: dict[int, dict[int, int]] = {}
         passes: dict[int, dict[int, int]] = {}
         for head, parts in joined.items():
-            children[head] = {t: block[c] for q in parts for t, c in self.children[q].items()}
+            children[head] = {t: block[c] for q in parts for t, c in self.whole[q].items()}
             passes[head] = {}
             for q in parts:
                 for letter, n in self.passes[q].items():

@@ -98,6 +98,7 @@ class BeliefTracker:
                     target.append(path.to)
                     passes.append(path.passes / max(1, len(lists.visits[q])))
                     words.append(path.codes)
+        letters = {t for q, edges in enumerate(lists.children) for t in edges if t and lists.roles[q] == role}
         rows = [code for word in words for code in word]
         columns = [k for k, word in enumerate(words) for _ in word]
         shape = (len(lists.tags) + 1, len(words))
@@ -106,7 +107,7 @@ class BeliefTracker:
             np.array(entries, dtype=np.int64), np.array(source, dtype=np.int64), np.array(target, dtype=np.int64),
             np.log(np.array(passes, dtype=float)), np.array([len(word) for word in words], dtype=float),
             csr_array((np.ones(len(rows)), (rows, columns)), shape=shape), support / max(1.0, support.sum()),
-            max(1, len(set(rows))),
+            max(1, len(letters)),
         )  # fmt: skip
 
     def start(self) -> Belief:
@@ -140,7 +141,7 @@ class BeliefTracker:
         weights, beside = np.exp(chance - top), np.exp(away - top)
         total = weights.sum() + beside.sum()
         off_path = float((weights[shared == 0].sum() + beside.sum()) / total) if seen else 0.0
-        found = np.bincount(side.target, weights, len(lists))
+        found = np.bincount(side.target, weights, len(lists)).astype(float)  # of nothing it gives integers
         apart = np.zeros(len(lists))
         origin = side.entries if role == USER else [q for q, _ in belief.aside]
         (apart if role == USER else found)[origin] += beside

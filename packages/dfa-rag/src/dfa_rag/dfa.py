@@ -143,6 +143,7 @@ class DialogueDFA:
         for kept, gone in self._joined:
             pair = editing.entry_at(self.automaton, *kept), editing.entry_at(self.automaton, *gone)
             if pair[0] != pair[1]:
+                pair = sorted(pair, key=lambda q: self.name(q) not in old.names)  # the name that was there stays
                 self._automaton = editing.join(self.automaton, *pair)
         return self
 

@@ -58,7 +58,7 @@ def join(lists: Automaton, state: int, other: int) -> Automaton:
             f"{lists.names[other]!r} ({lists.roles[other]})."
         )
     block = list(range(len(lists)))
-    edges: dict[int, dict[int, int]] = {q: dict(children) for q, children in enumerate(lists.children)}
+    edges: dict[int, dict[int, int]] = {q: dict(children) for q, children in enumerate(lists.whole)}
 
     def find(q: int) -> int:
         while block[q] != q:
@@ -104,12 +104,12 @@ def entry_at(lists: Automaton, dialogue: str, place: int) -> int:
 
 
 def carry_over(old: Automaton, new: Automaton) -> Automaton:
-    """Give states of a refit the names and forbidden marks of the old states that they share most visits with."""
+    """Give states of a refit the names, examples and forbidden marks of the old states they share most visits with."""
     deep, depth = _depths(old), _depths(new)
     where = {
         (old.dialogues[i], place, deep[q]): q for q, visits in enumerate(old.visits) for i, place in visits.tolist()
     }
-    names, taken, forbidden = list(new.names), set(), set()
+    names, taken, forbidden, examples = list(new.names), set(), set(), list(new.examples)
     shared = []
     for q, visits in enumerate(new.visits):
         known = [where.get((new.dialogues[i], place, depth[q]), -1) for i, place in visits.tolist()]
@@ -120,23 +120,22 @@ def carry_over(old: Automaton, new: Automaton) -> Automaton:
             taken.add(best)
             names[q] = old.names[best]
             forbidden |= {q} if best in old.forbidden else set()
+            examples[q] = tuple(dict.fromkeys((*old.examples[best], *new.examples[q])))[:3]
         else:
             names[q] = ""
-    used = set(names)
+    used = {*names, *old.names}
     for q, name in enumerate(names):
         if not name:
-            fresh = next(
-                text for k in range(q, q + 2 * len(names) + 1) if (text := f"{new.roles[q][0]}{k}") not in used
-            )
+            fresh = next(text for k in range(q, q + len(used) + 1) if (text := f"{new.roles[q][0]}{k}") not in used)
             used.add(fresh)
             names[q] = fresh
-    return replace(new, names=names, forbidden=forbidden)
+    return replace(new, names=names, forbidden=forbidden, examples=examples)
 
 
 def _depths(lists: Automaton) -> list[int]:
     """Tags since the turn began: a dialogue passes one state of each depth in a round."""
     depths = [0] * len(lists)
-    for q, edges in enumerate(lists.children):  # breadth first: a state inside a turn comes after the one before it
+    for q, edges in enumerate(lists.whole):  # breadth first: a state inside a turn comes after the one before it
         for letter, child in edges.items():
             if letter != TURN_END:
                 depths[child] = depths[q] + 1

@@ -215,6 +215,8 @@ def _chatterbot(path: Path) -> Iterator[Dialogue]:
         line = mark.line + 1 if mark else 1
         raise ValueError(f"{path}:{line}: not YAML ({getattr(error, 'problem', error)}).") from error
     for index, conversation in enumerate(_list(content, "conversations", str(path))):
+        if isinstance(conversation, str):  # the corpus has some: one utterance without an answer
+            conversation = [conversation]
         if not isinstance(conversation, list):
             raise ValueError(f"{path}: conversation {index} must be a list of utterances, got {conversation!r:.60}.")
         turns = [Turn((USER, SYSTEM)[place % 2], _utterance(text)) for place, text in enumerate(conversation)]
@@ -223,6 +225,8 @@ def _chatterbot(path: Path) -> Iterator[Dialogue]:
 
 def _utterance(value: object) -> str:
     """Text as written: YAML reads an unquoted yes or 42 as another kind."""
+    if isinstance(value, Mapping):  # an unquoted "x: y"
+        return ", ".join(f"{key}: {_utterance(part)}" for key, part in value.items())
     return ("no", "yes")[value] if isinstance(value, bool) else "" if value is None else str(value)
 
 

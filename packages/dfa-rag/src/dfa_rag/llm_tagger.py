@@ -117,5 +117,5 @@ def parse_tags(answer: str) -> list[str]:
     if found := re.findall(r"(?<!\w)#([\w-]+)", answer):
         return found
     parts = [part.strip(" \t\"'.`") for part in answer.strip().splitlines()[0].split(",")] if answer.strip() else []
-    short = [part for part in parts if part and len(part.split()) <= 2 and len(part) <= 30]
+    short = [part for part in parts if re.fullmatch(r"[\w-]+(?: [\w-]+)?", part) and len(part) <= 30]
     return short if short and len(short) == len(parts) else []

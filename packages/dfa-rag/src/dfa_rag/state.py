@@ -40,7 +40,7 @@ def document(dfa: "DialogueDFA") -> dict:
     tags = [None, *lists.tags]
     edges = [
         {"from": q, "tag": tags[letter], "to": child, "passes": lists.passes[q][letter]}
-        for q, children in enumerate(lists.children)
+        for q, children in enumerate(lists.whole)
         for letter, child in sorted(children.items())
     ]
     return {

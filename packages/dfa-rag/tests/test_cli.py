@@ -1,0 +1,69 @@
+"""The command line, on files."""
+
+import io
+
+import pytest
+from dfa_rag import WorkflowSimulator, cli, save_dialogues
+from dfa_rag.llms import CopyLLM, OpenAICompatLLM
+
+
+@pytest.fixture(name="log")
+def fixture_log(tmp_path):
+    return str(save_dialogues(tmp_path / "log.jsonl", WorkflowSimulator(seed=0).sample(80)))
+
+
+def test_fit_show_chat(log, tmp_path, capsys, monkeypatch):
+    out = str(tmp_path / "made" / "flow")
+    assert cli.main(["fit", "--data", log, "--out", out, "--min-support", "3"]) == 0
+    assert "states" in capsys.readouterr().out
+    assert {path.suffix for path in (tmp_path / "made").iterdir()} == {
+        ".json",
+        ".safetensors",
+        ".jsonl",
+        ".dot",
+        ".mmd",
+    }
+    for form, start in (("summary", ""), ("mermaid", "flowchart"), ("dot", "digraph"), ("json", "{")):
+        assert cli.main(["show", out, "--as", form]) == 0
+        assert capsys.readouterr().out.startswith(start)
+    monkeypatch.setattr("sys.stdin", io.StringIO("the screen is cracked\nwhat?\n\nnever read\n"))
+    assert cli.main(["chat", out, "--guard", "reask"]) == 0
+    said = capsys.readouterr().out
+    assert "warranty" in said
+    assert said.count("examples") == 2
+
+
+@pytest.mark.parametrize("tagger", ["data", "clusters:9", "keywords"])
+def test_evaluate(log, tmp_path, capsys, tagger):
+    if tagger == "keywords":
+        (tmp_path / "words.json").write_text('{"battery": ["battery"], "yes": ["yes", "sure"]}')
+        tagger += f":{tmp_path / 'words.json'}"
+    assert cli.main(["evaluate", "--data", log, "--tagger", tagger, "--examples", "2", "--threshold", "0.5"]) == 0
+    told = capsys.readouterr().out
+    assert "56 to learn from, 24 to measure on" in told
+    assert all(f"{name:7s} precision@2" in told for name in ("dfa", "paper", "dense", "bm25", "random"))
+
+
+def test_evaluate_with_a_model_and_a_judge(log, capsys, monkeypatch):
+    monkeypatch.setattr(OpenAICompatLLM, "complete", lambda self, prompt: "tie")
+    options = ["--llm", "copy", "--judge", "openai:any", "--limit", "4"]
+    assert cli.main(["evaluate", "--data", log, *options]) == 0
+    assert "0 wins, 4 ties, 0 losses" in capsys.readouterr().out
+
+
+def test_wrong_usage(log, tmp_path, capsys, monkeypatch):
+    assert cli.main(["fit", "--data", str(tmp_path / "none.jsonl")]) == 2
+    assert "no dialogues at" in capsys.readouterr().err
+    assert cli.main(["evaluate", "--data", log, "--test", "0"]) == 2
+    assert cli.main(["fit", "--data", log, "--tagger", "magic", "--out", str(tmp_path / "x")]) == 2
+    assert "copy, hf:NAME or openai:NAME" in capsys.readouterr().err
+
+    def unreachable(self, prompt):
+        raise ConnectionError("nobody there")
+
+    monkeypatch.setattr(OpenAICompatLLM, "complete", unreachable)
+    assert cli.main(["fit", "--data", log, "--tagger", "openai:m", "--out", str(tmp_path / "x")]) == 1
+    assert "nobody there" in capsys.readouterr().err
+    assert isinstance(cli.language_model("copy", ""), CopyLLM)
+    with pytest.raises(SystemExit):
+        cli.main(["dance"])
