@@ -182,7 +182,7 @@ def frank_wolfe(seed: int, scale: Scale, device: str) -> experiments.Metrics:
 @METHOD.claim(
     "frank-wolfe-wide",
     where=f"Smooth case ({ABSTRACT})",
-    says="The same over sets of four times the size: the theorem holds, but the certificate is not within 12 eta.",
+    says="The same over sets of four times the size.",
     expect=[
         bound("bound_simplex", "error_simplex"),
         bound("bound_l1", "error_l1"),
