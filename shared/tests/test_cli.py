@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from offprints import cli, commands
-from offprints.claims import load_method, methods, record
+from offprints.claims import Method, Runs, Scale, exact, load_method, methods, record, runner
 from offprints.claims.runner import Done
-from offprints.commands import measure
+from offprints.commands import check, measure
 from offprints.commands.screen import Screen
 
 Install = Callable[..., Path]
@@ -247,6 +247,26 @@ def test_what_is_stale(toy: Install, here: Path, capsys: pytest.CaptureFixture[s
     for module in [name for name in sys.modules if name.startswith("toy_")]:
         del sys.modules[module]
     assert offprints("fresh", str(folder)) == 0  # a claim that was not run has nothing to be judged again
+
+
+def test_what_six_digits_cannot_tell_is_not_stale(here: Path) -> None:
+    method = Method(
+        dist="toy-method", title="t", field="f", summary="s", authors="a", venue="v", arxiv="1", bibtex="@b{}"
+    )
+    third, size = 2 ** (1 / 3), Scale(seeds=1)
+
+    @method.claim(
+        "root", where="here", says="so", paper={"root": third}, expect=[exact("root", third, tol=1e-12)], smoke=size,
+        cpu=size, full=size,
+    )  # fmt: skip
+    def root(seed: int, scale: Scale, device: str) -> dict[str, float]:
+        return {"root": third}
+
+    claim, seeds = method.claims["root"], (0,)
+    for value, stale in ((third, False), (third + 1e-4, True)):
+        outcome = runner.judge(claim, "cpu", Runs(seeds, ({"metrics": {"root": value}},)))
+        entry = record.rounded(outcome.to_json()) | {"verdict": "holds"}
+        assert bool(check._stale_entry(claim, entry)) == stale
 
 
 BENCH = """

@@ -4,12 +4,14 @@ import random
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from offprints import bench as duels
 from offprints import card as cards
 from offprints.checkpoint import write_atomic
-from offprints.claims import Claim, Method, Runs, load_method, record
+from offprints.claims import Claim, Method, Runs, exact, load_method, record
+from offprints.claims.expectations import Expectation
 from offprints.claims.runner import compute, judge
 from offprints.commands.base import Dist, Folder, app, committed, source_of
 
@@ -87,16 +89,26 @@ def _stale_entry(claim: Claim, entry: record.Json) -> list[str]:
     outputs = [
         {"metrics": {name: values[k] for name, values in entry["metrics"].items()}} for k in range(len(entry["seeds"]))
     ]
+    runs = Runs(tuple(entry["seeds"]), tuple(outputs))
     try:
-        again = judge(claim, entry["scale"], Runs(tuple(entry["seeds"]), tuple(outputs)))
+        again = judge(claim, entry["scale"], runs)
     except KeyError as missing:
         return [f"an expectation reads {missing}, which the results do not hold: nox -s reproduce"]
     same = [finding.text for finding in again.findings] == [finding["text"] for finding in entry["expect"]]
-    texts = (claim.says, claim.where, claim.note, dict(claim.paper)) == tuple(
+    texts = (claim.says, claim.where, claim.note, record.rounded(dict(claim.paper))) == tuple(
         entry[k] for k in ("says", "where", "note", "paper")
     )
-    changed = not same or again.verdict.value != entry["verdict"] or not texts
+    filed = replace(claim, expect=tuple(_as_filed(one, entry["metrics"]) for one in claim.expect))
+    verdict = judge(filed, entry["scale"], runs).verdict
+    changed = not same or verdict.value != entry["verdict"] or not texts
     return ["text or expectations have changed: nox -s reproduce (finished runs are reused)"] if changed else []
+
+
+def _as_filed(expectation: Expectation, metrics: record.Json) -> Expectation:
+    """An identity no finer than the six digits of a result file; any other expectation as it is."""
+    if not isinstance(expectation, exact):
+        return expectation
+    return replace(expectation, tol=max(expectation.tol, 1e-5 * max(map(abs, metrics[expectation.metric]))))
 
 
 @app.command
