@@ -494,6 +494,8 @@ def test_separation_answers():
         (lambda: Adversarial(square, 0.1, 0.1, "sideways"), "mode must be one of"),
         (lambda: Uniform(square, -0.1, 0.1), "eta_f"),
         (lambda: Quantized(square, 2, 60, 1.0, 1.0), "bits"),
+        (lambda: Quantized(square, 2, 8, 0.0, 1.0), "value_range"),
+        (lambda: Quantized(square, 2, 8, 1.0, 0.0), "grad_range"),
         (lambda: Quantized(square, 2, 8, 1.0, 1.0)(np.array([3.0, 0.0])), "to be quantised"),
         (lambda: Truncated(lambda x, y: (0, x, y), np.zeros(1), 3, mu=2.0, smoothness=1.0, coupling=1, radius=1), "mu"),
         (lambda: FiniteDifference(lambda x: 0.0, 2, 0.0, 1.0), "h must be"),

@@ -15,6 +15,7 @@ from inexact_oracle import (
     SeparationOracle,
     SmoothOracle,
     conic,
+    lift,
     masters,
 )
 from inexact_oracle.algorithms import (
@@ -33,6 +34,11 @@ from safetensors.numpy import load_file, save_file
 
 def square(x):
     return float(x @ x) / 2, x.copy()
+
+
+def drive(oracle, points):
+    for x in points:
+        oracle(x)
 
 
 def disc(x):
@@ -285,6 +291,15 @@ def test_warnings_name_the_line_of_the_caller(make):
     assert caught[0].filename == __file__
 
 
+def test_the_errors_that_a_warning_names_keep_the_declared_ratio():
+    oracle = lipschitz(lambda x: (-float(x @ x), -2.0 * x), eta_f=0.01, eta_g=0.003)
+    with pytest.warns(ConsistencyWarning) as caught:
+        drive(oracle, POINTS)
+    eta_f, eta_g = (float(part.split()[0].rstrip(".")) for part in str(caught[0].message).split(">= ")[1:])
+    assert eta_f > 0.01
+    assert eta_g == pytest.approx(0.3 * eta_f, rel=0.01)
+
+
 def test_separation_warnings_name_the_line_of_the_caller():
     turn = iter([None, np.array([1.0, 0.0])])
     oracle = separation(lambda x: next(turn))
@@ -303,7 +318,19 @@ def test_a_fork_of_the_separation_wrapper_is_refused(monkeypatch):
         wrapper(np.zeros(2))
 
 
-# ---- an inaccurate solver
+# ---- tiny and inaccurate programs
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-9, 1e-60])
+def test_two_rows_in_any_unit_of_length(unit):
+    """Rows 0.4 + <u, (1, 1)> and 0.5 + <u, (-1, 2)>, target 5, |u| <= 1: both rows equal, on the sphere."""
+    heights, steps = unit * np.array([0.4, 0.5]), unit * np.array([[1.0, 1.0], [-1.0, 2.0]])
+    u, value = lift._two_rows(heights, steps, 5.0 * unit, 1.0)
+    assert u @ u == pytest.approx(1.0)
+    assert (heights + steps @ u) / unit == pytest.approx(np.full(2, value / unit))
+    others = np.random.default_rng(0).standard_normal((2000, 2))
+    others /= np.linalg.norm(others, axis=1, keepdims=True)
+    assert (heights + others @ steps.T).min(axis=1).max() <= value * (1 + 1e-9)
 
 
 def test_an_inaccurate_conic_answer_is_noticed(monkeypatch):
