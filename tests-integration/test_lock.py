@@ -13,7 +13,9 @@ from tools import lock, workspace
 ROOT = Path(__file__).resolve().parent.parent
 LINES = [line for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines() if line[0] != "#"]
 PINS = [Requirement(line) for line in LINES]
-WANTED = lock.requirements(workspace.discover(), tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8")))
+WANTED = lock.requirements(
+    {one.dist: one for one in workspace.members()}, tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+)
 
 
 def test_every_line_is_a_version_and_at_most_a_marker():

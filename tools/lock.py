@@ -16,7 +16,7 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from tools.workspace import ROOT, Package, canonicalize_name, discover, expand_group
+from tools.workspace import ROOT, Package, canonicalize_name, expand_group, members
 
 LOCK = ROOT / "constraints.txt"
 MACHINE = ("UV_FIND_LINKS", "PIP_FIND_LINKS", "UV_CONSTRAINT", "UV_OVERRIDE", "UV_TORCH_BACKEND")
@@ -44,7 +44,9 @@ def compile_lock(uv: str, output: Path, *, upgrade: bool = False, root: Path = R
     with tempfile.TemporaryDirectory() as folder:
         wanted = Path(folder) / "requirements.in"
         pyproject = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
-        wanted.write_text("\n".join(requirements(discover(root), pyproject)) + "\n", encoding="utf-8")
+        wanted.write_text(
+            "\n".join(requirements({one.dist: one for one in members(root)}, pyproject)) + "\n", encoding="utf-8"
+        )
         command = [uv, "pip", "compile", "--universal", "--no-sources", "--python-version", "3.11", "--no-annotate"]
         command += ["--no-header", "--quiet", "--override", str(root / "constraints.overrides")]
         command += ["--output-file", str(output), str(wanted), str(root / "constraints.in")]
