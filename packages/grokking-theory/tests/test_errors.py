@@ -254,6 +254,7 @@ ROWS = {
     "generator of fractions": (
         lambda: gt.orbit_lower_bound(np.eye(3), 0, [[[0.5, 1, 2], [0, 1, 2]]]), ValueError, "must permute 0..2",
     ),
+    "axis of a fraction": (lambda: gt.symmetric_generators((3.0, 3)), TypeError, "size of an axis must be an integer"),
     "margin of a task": (lambda: gt.margin(network(), gt.ModularAddition(5)), TypeError, "Pass task.train"),
     "spectrum of another model": (lambda: gt.fourier_spectrum(gt.TinyTransformer(5)), TypeError, "QuadraticNetwork"),
     "model of another p": (
@@ -429,3 +430,10 @@ def test_bounds_of_numpy_numbers_are_plain():
     assert {type(value) for value in found.values()} == {float, bool}
     big = gt.kernel_lower_bound(np.int64(10**7), np.int64(10**18))  # (p - 1)³ leaves 64 bits
     assert big["fraction"] == pytest.approx(1 - 10**18 / (10**7 - 1) ** 3)
+
+
+def test_where_the_pac_bayes_rate_begins_to_apply():
+    at = {"n": 100, "linf": 1.0, "delta": 0.05}
+    assert bounds.pac_bayes_rate(5, 16, margin=4.0, **at)["applicable"]  # γ / r³ = √h
+    assert not bounds.pac_bayes_rate(5, 16, margin=3.99, **at)["applicable"]
+    assert not bounds.pac_bayes_rate(5, 14, margin=9.0, **at)["applicable"]  # h < 4 log(2 / δ) = 14.8
