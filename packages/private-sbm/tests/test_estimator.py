@@ -51,6 +51,7 @@ def test_asymmetric():
     found = fitted(GRAPH, a=20, b=1)
     assert np.array_equal(found.labels_, TRUTH)
     assert found.result_ == (True, found.labels_, 4.0, 1e-3, "proved")
+    assert found.released
     assert np.array_equal(found.fit_predict(GRAPH), TRUTH)
     diagnostics = found.unsafe_diagnostics_
     lam = tau(20, 1) * log(200) / 200
@@ -327,6 +328,7 @@ def test_noisy_graphs_are_solved_at_large_eps(solver):
     found = RandomizedResponseSBM(9.0, a=20, b=1, solver=solver, random_state=0).fit(GRAPH)
     assert np.array_equal(found.labels_, TRUTH)
     assert found.result_ == (True, found.labels_, 9.0, 0.0, "proved")
+    assert found.released
     signed, truth = censored_sbm(150, 15, 0.05, 0)
     assert np.array_equal(
         RandomizedResponseSBM(12.0, "censored", solver=solver, random_state=0).fit(signed).labels_, truth

@@ -109,6 +109,8 @@ def _objective(a: np.ndarray, lam: float, signs: np.ndarray) -> np.ndarray:
 class _Perturbed(ClusterMixin, BaseEstimator):
     """Noise on every pair first, then anything: labels always come out, and may be wrong."""
 
+    result_: Release
+
     def _solved(self, noisy: Matrix, lam: float, solver: str) -> np.ndarray:
         require_choice("solver", solver, ("sdp", "spectral"))
         if solver == "sdp":
@@ -117,6 +119,11 @@ class _Perturbed(ClusterMixin, BaseEstimator):
                 return solvers.canonical(found.s)
         s = np.where(leading_vector(noisy, lam) >= 0, 1.0, -1.0)
         return solvers.canonical(solvers.improved(noisy, lam, s))
+
+    @property
+    def released(self) -> bool:
+        """Whether there are labels: `result_.released`."""
+        return self.result_.released
 
     def __getstate__(self) -> dict[str, object]:
         """Pickles hold no seed once fitted: with it the noise could be taken off."""

@@ -203,6 +203,11 @@ class PrivateSBM(ClusterMixin, BaseEstimator):
         return "heuristic" if self.solver == "power" else "proved"
 
     @property
+    def released(self) -> bool:
+        """Whether labels were released: `result_.released`."""
+        return self.result_.released
+
+    @property
     def unsafe_diagnostics_(self) -> dict[str, object]:
         """NOT differentially private. Margin, certified labels, penalties and release probability of the last graph.
 

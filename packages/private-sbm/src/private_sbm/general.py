@@ -18,10 +18,11 @@ graph two partitions of one graph may both have large margins, and which one is 
 """
 
 import warnings
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
-from scipy import sparse
+from scipy import linalg, sparse
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 from sklearn.cluster import KMeans
 
@@ -193,23 +194,45 @@ def greedy(a: Matrix, lam: float, labels: np.ndarray, eta: float | None, rounds:
     return labels
 
 
-def proposals(a: Matrix, lam: float, eta: float | None) -> list[np.ndarray]:
-    """Partitions worth a certificate: spectral embeddings with k-means for every r, components; each improved."""
+def proposals(a: Matrix, lam: float, eta: float | None) -> Iterator[np.ndarray]:
+    """Partitions worth a certificate, likely ones first, none twice: spectral embeddings rounded, each also improved.
+
+    For every number r of eigenvectors, in the order of the gaps below them: by pivoted QR (Damle, Minden, Ying 2019);
+    then components; then by k-means.
+    """
+    seen: set[bytes] = set()
+    for labels in _spectral(a, lam, eta):
+        for better in (greedy(a, lam, labels, eta), canonical_clusters(labels)):
+            key = better.tobytes()
+            if better.max(initial=-1) >= 0 and key not in seen:
+                seen.add(key)
+                yield better
+
+
+def _spectral(a: Matrix, lam: float, eta: float | None) -> Iterator[np.ndarray]:
     n = a.shape[0]
-    values, vectors = _leading(a, lam, min(MOST_CLUSTERS, n - 1))
-    found = [np.zeros(n, dtype=np.int64)]
+    values, vectors = _leading(a, lam, min(MOST_CLUSTERS + 1, n))
+    positive = int((values[: min(MOST_CLUSTERS, n - 1)] > 0).sum())
+    gaps = values[:positive] - np.append(values[1:], 0.0)[:positive]
+    order = (np.argsort(-gaps, kind="stable") + 1).tolist()
+    for r in order:
+        yield _pivoted(vectors[:, :r])
+    yield np.zeros(n, dtype=np.int64)
     if sparse.issparse(a):
-        found.append(sparse.csgraph.connected_components(a, directed=False)[1].astype(np.int64))
-    for r in range(1, len(values) + 1):
-        if values[r - 1] <= 0:
-            break
+        yield sparse.csgraph.connected_components(a, directed=False)[1].astype(np.int64)
+    for r in order:
         points = vectors[:, :r] * np.sqrt(values[:r])
-        for groups in {r, r + 1, r + 2 if eta is not None else r + 1}:
+        for groups in sorted({r, r + 1, r + 2 if eta is not None else r + 1}):
             if groups <= n and len(np.unique(points.round(9), axis=0)) >= groups:
-                found.append(_grouped(points, groups))
-    better = [greedy(a, lam, labels, eta) for labels in found]
-    unique = {canonical_clusters(x).tobytes(): canonical_clusters(x) for x in [*better, *found]}
-    return [x for x in unique.values() if x.max() >= 0]
+                yield _grouped(points, groups)
+
+
+def _pivoted(vectors: np.ndarray) -> np.ndarray:
+    """Clusters from r eigenvectors (n, r): r rows chosen by pivoted QR span axes, each row goes to its largest one."""
+    r = vectors.shape[1]
+    pivots = linalg.qr(vectors.T, pivoting=True, mode="economic")[2][:r]
+    left, _, right = np.linalg.svd(vectors[pivots].T)
+    return np.abs(vectors @ left @ right).argmax(axis=1).astype(np.int64)
 
 
 def _grouped(points: np.ndarray, groups: int) -> np.ndarray:
@@ -248,7 +271,7 @@ class GeneralSolution(NamedTuple):
     decided: bool
 
 
-def certified(a: Matrix, lam: float, eta: float | None, candidates: list[np.ndarray]) -> GeneralSolution | None:
+def certified(a: Matrix, lam: float, eta: float | None, candidates: Iterable[np.ndarray]) -> GeneralSolution | None:
     """The first candidate with a positive margin: being unique, it is the only one."""
     for labels in candidates:
         if eta is None and (labels < 0).any():
