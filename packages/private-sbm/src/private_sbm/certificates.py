@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy import linalg
-from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
 from private_sbm.graphs import Matrix, dense, greatest_degree, operator
 
@@ -44,7 +44,7 @@ def dual_diagonal(a: Matrix, lam: float, s: np.ndarray) -> np.ndarray:
     return s * (a @ s) - lam * s * s.sum()
 
 
-def least(operator: LinearOperator | np.ndarray, scale: float, tol: float = 1e-9) -> tuple[float, np.ndarray]:
+def least(operator: Matrix, scale: float, tol: float = 1e-9) -> tuple[float, np.ndarray]:
     """Least eigenvalue of a symmetric matrix, lowered by its residual, and its eigenvector; `scale` bounds the norm.
 
     Where Lanczos iterations do not converge, -scale: a lower bound, so nothing is certified.
