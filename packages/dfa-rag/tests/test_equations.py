@@ -18,7 +18,7 @@ from dfa_rag import (
 )
 from dfa_rag import _reference as reference
 from dfa_rag.merging import Merger
-from dfa_rag.similarity import cosine, lookahead
+from dfa_rag.similarity import lookahead
 from dfa_rag.tree import TURN_END, build_tree
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -119,15 +119,18 @@ def test_lookahead_by_hand():
     #  q: yes(3) -> leaf, no(1) -> m -ok(1)-> leaf;  q': yes(1) -> leaf, no(1) -> m' -stop(1)-> leaf
     children = [{1: 2, 2: 3}, {1: 4, 2: 5}, {}, {3: 6}, {}, {4: 7}, {}, {}]
     passes = [{1: 3, 2: 1}, {1: 1, 2: 1}, {}, {3: 1}, {}, {4: 1}, {}, {}]
+    norms = [sum(n * n for n in row.values()) for row in passes]
     cos = (3 + 1) / (10**0.5 * 2**0.5)
-    assert cosine(passes[0], passes[1]) == pytest.approx(cos)
-    at = lambda depth: lookahead(0, 1, depth, children.__getitem__, passes.__getitem__, {})  # noqa: E731
+    at = lambda depth: lookahead(0, 1, depth, children, passes, norms, {})  # noqa: E731
     assert at(0) == 1
     assert at(1) == pytest.approx(cos)  # φ_0 = 1 behind both letters
     assert at(2) == pytest.approx(cos * (1 * 1 + 1 * 0) / 2)  # leaves agree behind yes; ok and stop do not
-    assert lookahead(2, 4, 3, children.__getitem__, passes.__getitem__, {}) == 1
-    assert lookahead(2, 3, 3, children.__getitem__, passes.__getitem__, {}) == 0
-    assert lookahead(3, 5, 3, children.__getitem__, passes.__getitem__, {}) == 0
+    floored = lambda floor: lookahead(0, 1, 2, children, passes, norms, {}, floor)  # noqa: E731
+    assert floored(cos / 2) == pytest.approx(cos / 2)
+    assert floored(cos / 2 + 1e-6) is None
+    assert lookahead(2, 4, 3, children, passes, norms, {}) == 1
+    assert lookahead(2, 3, 3, children, passes, norms, {}) == 0
+    assert lookahead(3, 5, 3, children, passes, norms, {}) == 0
 
 
 # --- check 3: I(q)

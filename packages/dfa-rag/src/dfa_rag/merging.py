@@ -52,6 +52,7 @@ class Merger:
         tree = self.tree
         self.ids = [set(members) for members in tree.members]
         self.counts = [{t: len(tree.members[c]) for t, c in edges.items()} for edges in tree.children]
+        self.norms = [sum([n * n for n in passes.values()]) for passes in self.counts]
         self.tables = (_Table(self), _Table(self))
 
     def run(self) -> None:
@@ -98,6 +99,7 @@ class Merger:
                 else:
                     children[kept][letter] = child
             children[gone] = {}
+            self.norms[kept] = sum([n * n for n in self.counts[kept].values()])
         return winners
 
     def final(self, state: int) -> int:
@@ -202,9 +204,12 @@ class _Table:
         for place in places[np.argsort(-bounds[places], kind="stable")].tolist():
             if bounds[place] < top - 1e-9:
                 break
+            floor = max(merger.threshold, top)
             value = lookahead(
-                self.states[place], state, merger.depth, children.__getitem__, merger.counts.__getitem__, memo
+                self.states[place], state, merger.depth, children, merger.counts, merger.norms, memo, floor
             )
+            if value is None:
+                continue
             value = round(value, DIGITS)
             if value > top or (value == top and place < found):
                 found, top = place, value

@@ -1,0 +1,294 @@
+"""Duels: merging against all pairs, learning against AALpy's state merging, routing and retrieval against BM25."""
+
+from functools import cache
+
+import numpy as np
+from dfa_rag import BM25Retriever, DFARouter, DialogueDFA, WorkflowSimulator, align
+from dfa_rag.automaton import breadth_first
+from dfa_rag.merging import Merger
+from dfa_rag.tree import build_tree
+from offprints.seeding import rng
+
+ANSWERS = ("yes", "no", "done", "other", "thanks", "later", "maybe", "more")
+
+
+@cache
+def workflow(stages):
+    """A flow that goes on for about six user turns: each stage has four of eight generic answers."""
+    gen = rng(7)
+    flow = {}
+    for k in range(stages):
+        answers = [ANSWERS[j] for j in gen.permutation(len(ANSWERS))[:4]]
+        ends = gen.random(4) < 1 / 7
+        flow[f"q{k}"] = {
+            word: (f"act{gen.integers(stages)}", "end" if end else f"q{gen.integers(stages)}")
+            for word, end in zip(answers, ends, strict=True)
+        }
+    texts = {word: [word] for word in ANSWERS} | {f"act{k}": [f"act number {k}"] for k in range(stages)}
+    return flow, texts
+
+
+@cache
+def dialogues(n, stages=40, noise=0.05):
+    flow, texts = workflow(stages)
+    return WorkflowSimulator(flow, 1, noise, texts, longest=12).sample(n)
+
+
+@cache
+def coded(n):
+    tags = sorted({tag for d in dialogues(n) for turn in d.turns for tag in turn.tags})
+    codes = {tag: code for code, tag in enumerate(tags, 1)}
+    return [[frozenset(codes[tag] for tag in part.tags) for part in align(d)] for d in dialogues(n)], tags
+
+
+# ---- merging
+
+
+def edges(tree):
+    order = breadth_first(0, tree.children)
+    number = {state: k for k, state in enumerate(order)}
+    rows = [(number[q], t, number[c]) for q in order for t, c in sorted(tree.children[q].items())]
+    return np.array(rows, dtype=float)
+
+
+def indexed(n):
+    rounds, tags = coded(n)
+    merger = Merger(build_tree(rounds, 5), 0.6, "lookahead", 4, ["⊣", *tags])
+    merger.run()
+    return edges(merger.tree)
+
+
+def phi(counts, children, q, other, depth):
+    """The look-ahead similarity, term by term, with sets."""
+    if depth == 0:
+        return 1.0
+    mine, theirs = counts[q], counts[other]
+    if not mine or not theirs:
+        return float(not mine and not theirs)
+    shared = set(mine) & set(theirs)
+    if not shared:
+        return 0.0
+    dot = sum(mine[t] * theirs[t] for t in shared)
+    norms = sum(n * n for n in mine.values()) * sum(n * n for n in theirs.values())
+    weights = {t: min(mine[t], theirs[t]) for t in shared}
+    ahead = sum(w * phi(counts, children, children[q][t], children[other][t], depth - 1) for t, w in weights.items())
+    return dot / norms**0.5 * ahead / sum(weights.values())
+
+
+def all_pairs(n):
+    """The same red-blue merging, each new state against every red one."""
+    rounds, _ = coded(n)
+    tree = build_tree(rounds, 5)
+    children = tree.children
+    counts = [{t: len(tree.members[c]) for t, c in out.items()} for out in children]
+    red, queue, entries = {0}, [0], [0]
+    while queue:
+        q = queue.pop(0)
+        for t in sorted(children[q]):
+            c = children[q][t]
+            if c in red:
+                continue
+            best, top = -1, 0.0
+            if tree.entry[c]:
+                for r in entries:
+                    if tree.round[r] % 2 == tree.round[c] % 2:
+                        value = round(phi(counts, children, r, c, 4), 12)
+                        if value > top:
+                            best, top = r, value
+            if best >= 0 and top >= 0.6:
+                children[q][t] = best
+                pending, touched = [(best, c)], []
+                while pending:
+                    kept, gone = pending.pop()
+                    touched.append(kept)
+                    for letter, child in children[gone].items():
+                        counts[kept][letter] = counts[kept].get(letter, 0) + counts[gone][letter]
+                        if letter in children[kept]:
+                            pending.append((children[kept][letter], child))
+                        else:
+                            children[kept][letter] = child
+                queue += sorted(red & set(touched))
+            else:
+                red.add(c)
+                queue.append(c)
+                if tree.entry[c]:
+                    entries.append(c)
+    return edges(tree)
+
+
+def test_merging(duel):
+    """Building and merging; all_pairs shares the building."""
+    duel(
+        sizes=[1250, 2500, 5000],
+        make=lambda n: n,
+        ours=indexed,
+        peers={"all pairs": all_pairs},
+        same=np.testing.assert_array_equal,
+        target={"all pairs": 10.0},
+        growth="n^1.1",  # at most 1.3: the fitted exponent may be 0.2 higher
+    )
+
+
+# ---- learning, against a library: dialogues as words of letters, which AALpy's ALERGIA merges into a Markov chain
+
+
+def words(n):
+    return [["start", *(tag for turn in d.turns for tag in (*turn.tags, "end of turn"))] for d in dialogues(n)]
+
+
+def learnt(n):
+    return DialogueDFA().fit(dialogues(n))
+
+
+def alergia(n):
+    from aalpy.learning_algs import run_Alergia
+
+    return run_Alergia(words(n), automaton_type="mc", eps=0.05)
+
+
+def followed(n, automaton):
+    """Share of the turns of fresh dialogues that can be followed whole, from where the last one ended."""
+    flow, texts = workflow(40)
+    fresh = WorkflowSimulator(flow, 99, 0.0, texts, longest=12).sample(300)
+    whole = total = 0
+    for dialogue in fresh:
+        state = 0 if isinstance(automaton, DialogueDFA) else automaton.initial_state
+        for turn in dialogue.turns:
+            total += 1
+            if isinstance(automaton, DialogueDFA):
+                result = automaton.step(state, turn.tags, turn.role)
+                whole += not result.missed and not result.fell_back
+                state = result.state
+            else:
+                here = state
+                for letter in (*turn.tags, "end of turn"):
+                    here = next((s for s, _ in here.transitions if s.output == letter), None) if here else None
+                whole += here is not None
+                state = here or state
+    return whole / total
+
+
+def test_learning(duel):
+    duel(
+        sizes=[500, 1000, 2000],
+        make=lambda n: n,
+        ours=learnt,
+        peers={"AALpy ALERGIA": alergia},
+        quality=(followed, lambda ours, peer: ours >= peer - 0.02),
+        target={"AALpy ALERGIA": 2.0},
+        growth="n^1.1",
+    )
+
+
+# ---- routing and retrieving
+
+
+@cache
+def router(n):
+    return DFARouter(DialogueDFA().fit(dialogues(n)), dialogues(n))
+
+
+def conversation(n):
+    router(n), bm25(n), okapi(n)
+    return n, dialogues(n)[0].turns[:5]
+
+
+def followed_turns(data):
+    """The position after five turns."""
+    n, turns = data
+    return np.array(router(n).follow(turns).path, dtype=float)
+
+
+def walked_turns(data):
+    """The same path by the literal belief: dictionaries over all ways through each turn."""
+    n, turns = data
+    table, tracker = router(n).dfa.automaton, router(n).tracker
+    paths = ways(n)
+    belief, aside, path = {0: 1.0}, {}, [0]
+    for turn in turns:
+        side = tracker._sides[turn.role]
+        seen = [table.codes.get(tag, -1) for tag in turn.tags]
+        here = {q: tracker.restart * s for q, s in zip(side.entries.tolist(), side.support.tolist(), strict=True)}
+        for q, p in belief.items():
+            here[q] += (1 - tracker.restart) * p
+        found, left = {}, {}
+        for q, p in here.items():
+            for codes, to, share in paths[q]:
+                hit = len(codes & set(seen))
+                chance = p * share * (1 - tracker.drop) ** hit * tracker.drop ** (len(codes) - hit)
+                chance *= (tracker.insert / side.letters) ** (len(seen) - hit)
+                found[to] = found.get(to, 0.0) + chance
+        foreign = (tracker.insert / side.letters) ** len(seen)
+        if turn.role == "user":
+            left = {q: tracker.aside * p * foreign for q, p in here.items()}
+        for q, p in aside.items():
+            found[q] = found.get(q, 0.0) + p * foreign
+        kept, left = ({q: d[q] for q in sorted(d, key=lambda q: -d[q])[: tracker.beam]} for d in (found, left))
+        total = sum(kept.values()) + sum(left.values())
+        belief, aside = ({q: p / total for q, p in d.items()} for d in (kept, left))
+        path.append(max([*belief.items(), *aside.items()], key=lambda pair: pair[1])[0])
+    return np.array(path, dtype=float)
+
+
+@cache
+def ways(n):
+    table = router(n).dfa.automaton
+    return {
+        q: [(set(p.codes), p.to, p.passes / len(table.visits[q])) for p in table.turn_paths(q) if p.to >= 0]
+        for q in range(len(table))
+        if table.entry[q]
+    }
+
+
+def test_routing(duel):
+    """Five turns; below 5 ms they are below 1 ms a turn (times are printed)."""
+    duel(
+        sizes=[1250, 5000],
+        make=conversation,
+        ours=followed_turns,
+        peers={"belief over dictionaries": walked_turns},
+        same=np.testing.assert_array_equal,
+        target={"belief over dictionaries": 2.0},
+    )
+
+
+@cache
+def bm25(n):
+    return BM25Retriever(dialogues(n), query="history")
+
+
+@cache
+def okapi(n):
+    from rank_bm25 import BM25Okapi
+
+    return BM25Okapi([text.lower().split() for text in bm25(n).points.texts("history")])
+
+
+def scored(data):
+    n, turns = data
+    return bm25(n)._scores(align(turns))
+
+
+def library_scored(data):
+    n, turns = data
+    return okapi(n).get_scores("\n".join(turn.text for turn in turns).lower().split())
+
+
+def agreement(data, scores):
+    """Rank correlation with rank-bm25, whose idf differs in a constant."""
+    from scipy.stats import spearmanr
+
+    return float(spearmanr(scores, library_scored(data)).statistic)
+
+
+def test_retrieval(duel):
+    """One query against all places where the system answers, about 30 000 at 5 000 dialogues."""
+    duel(
+        sizes=[1250, 5000],
+        make=conversation,
+        ours=scored,
+        peers={"rank-bm25": library_scored},
+        quality=(agreement, lambda ours, peer: ours > 0.9),
+        target={"rank-bm25": 2.0},
+        growth="n",
+    )
