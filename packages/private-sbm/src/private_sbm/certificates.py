@@ -51,8 +51,8 @@ def least(operator: Matrix, scale: float, tol: float = 1e-9) -> tuple[float, np.
     """
     if isinstance(operator, np.ndarray):
         small = len(operator) <= 64  # where LAPACK's overhead counts
-        values, vectors = np.linalg.eigh(operator) if small else linalg.eigh(operator, subset_by_index=[0, 0])
-        return float(values[0]), vectors[:, 0]
+        found = np.linalg.eigh(operator) if small else linalg.eigh(operator, subset_by_index=[0, 0])
+        return float(found[0][0]), np.asarray(found[1])[:, 0]
     n = max(operator.shape)
     start = np.cos(np.arange(n, dtype=float) ** 2)  # deterministic: equal graphs have equal margins
     for lanczos in (40, 120):
