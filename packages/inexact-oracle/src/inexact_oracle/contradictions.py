@@ -1,4 +1,4 @@
-"""How answers that contradict the declared errors are reported: by a warning, or by an error in strict mode."""
+"""How contradictions to the declared errors (Section 1 of the paper) are reported: a warning, or an error if strict."""
 
 import sys
 

@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import numpy as np
 from scipy import optimize
@@ -26,7 +26,7 @@ def _flush() -> None:
 
 
 @contextlib.contextmanager
-def without_solver_lines() -> Iterator[None]:
+def without_solver_lines() -> Generator[None, None, None]:
     """Keep lines of HiGHS from standard output; what other threads write there meanwhile comes out afterwards.
 
     HiGHS 1.8 to 1.12 calls printf when it repairs a solution, so only the file descriptor can be turned away.

@@ -1,7 +1,7 @@
 """What the saved wrappers share, and what a file must hold to become one again."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -9,7 +9,7 @@ METHOD_NAME = "inexact-oracle"
 
 
 @contextmanager
-def whole(path: str | Path) -> Iterator[None]:
+def whole(path: str | Path) -> Generator[None, None, None]:
     """What a file that was tampered with makes go wrong, as one ValueError that names the file."""
     try:
         yield

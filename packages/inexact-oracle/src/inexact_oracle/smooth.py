@@ -181,14 +181,12 @@ class SmoothOracle(ConsistentOracle):
             low, high = self._interval(at, grad)
             z[-1] = z[1:-1] @ z[1:-1]
             broken = (rows @ z < sides - 1e-9) & ~chosen
-            if low - high <= tiny + 1e-10 * a:
+            if low - high <= tiny + (1e-10 if broken.any() else ROUGH) * a:
                 return value, grad
             if not broken.any():
                 found.append((value, grad))
                 break
             chosen |= broken
-        if found and low - high <= tiny + ROUGH * a:
-            return found[0]
         self.n_failures += 1
         return self._fallback(at, raw_f, found, tiny + ROUGH * a)
 
