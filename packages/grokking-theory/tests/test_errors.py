@@ -255,6 +255,9 @@ ROWS = {
         lambda: gt.orbit_lower_bound(np.eye(3), 0, [[[0.5, 1, 2], [0, 1, 2]]]), ValueError, "must permute 0..2",
     ),
     "axis of a fraction": (lambda: gt.symmetric_generators((3.0, 3)), TypeError, "size of an axis must be an integer"),
+    "column below 0": (lambda: gt.match_kernel(TRIPLES, weights={(-1,): 1.0}), ValueError, "column must be"),
+    "column above the last": (lambda: gt.match_kernel(TRIPLES, weights={(3,): 1.0}), ValueError, "between 0 and 2"),
+    "column of a fraction": (lambda: gt.match_kernel(TRIPLES, weights={(1.0,): 1.0}), TypeError, "column must be"),
     "margin of a task": (lambda: gt.margin(network(), gt.ModularAddition(5)), TypeError, "Pass task.train"),
     "spectrum of another model": (lambda: gt.fourier_spectrum(gt.TinyTransformer(5)), TypeError, "QuadraticNetwork"),
     "model of another p": (
