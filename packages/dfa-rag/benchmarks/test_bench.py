@@ -29,7 +29,7 @@ def workflow(stages):
 
 
 @cache
-def dialogues(n, stages=40, noise=0.05):
+def dialogues(n, stages=400, noise=0.05):
     flow, texts = workflow(stages)
     return WorkflowSimulator(flow, 1, noise, texts, longest=12).sample(n)
 
@@ -53,7 +53,7 @@ def edges(tree):
 
 def indexed(n):
     rounds, tags = coded(n)
-    merger = Merger(build_tree(rounds, 5), 0.6, "lookahead", 4, ["⊣", *tags])
+    merger = Merger(build_tree(rounds, 2), 0.6, "lookahead", 4, ["⊣", *tags])
     merger.run()
     return edges(merger.tree)
 
@@ -78,7 +78,7 @@ def phi(counts, children, q, other, depth):
 def all_pairs(n):
     """The same red-blue merging, each new state against every red one."""
     rounds, _ = coded(n)
-    tree = build_tree(rounds, 5)
+    tree = build_tree(rounds, 2)
     children = tree.children
     counts = [{t: len(tree.members[c]) for t, c in out.items()} for out in children]
     red, queue, entries = {0}, [0], [0]
@@ -137,7 +137,7 @@ def words(n):
 
 
 def learnt(n):
-    return DialogueDFA().fit(dialogues(n))
+    return DialogueDFA(2).fit(dialogues(n))
 
 
 def alergia(n):
@@ -148,7 +148,7 @@ def alergia(n):
 
 def followed(n, automaton):
     """Share of the turns of fresh dialogues that can be followed whole, from where the last one ended."""
-    flow, texts = workflow(40)
+    flow, texts = workflow(400)
     fresh = WorkflowSimulator(flow, 99, 0.0, texts, longest=12).sample(300)
     whole = total = 0
     for dialogue in fresh:

@@ -65,7 +65,8 @@ def test_sgd(tmp_path):
             "turns": [
                 {"speaker": "USER", "utterance": "a table?", "frames": [{"actions": [
                     {"act": "INFORM_INTENT", "slot": "intent"}, {"act": "THANK_YOU", "slot": ""}]}]},
-                {"speaker": "SYSTEM", "utterance": "which city?", "frames": [{"actions": [{"act": "REQUEST", "slot": "city"}]}]},
+                {"speaker": "SYSTEM", "utterance": "which city?", "frames": [
+                    {"actions": [{"act": "REQUEST", "slot": "city"}]}]},
             ],
         }
     ]  # fmt: skip
