@@ -211,6 +211,12 @@ def test_dask_cluster_and_by_address(toy: Install, tmp_path: Path) -> None:
     assert len(calls(package)) == 22
 
 
+def test_dask_starts_a_cluster_of_its_own() -> None:
+    with opened("dask", 1) as (workers, window):
+        assert workers.submit(pow, 2, 5).result(60) == 32
+    assert window == 2
+
+
 def test_dask_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from distributed import LocalCluster
 
