@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from offprints.bench import fingerprint
 from offprints.claims import record
 
 
@@ -81,10 +82,11 @@ def test_reached_follows_all_kinds_of_imports(toy: Callable[..., Path]) -> None:
 def test_fingerprint_of_a_file_outside(toy: Callable[..., Path], tmp_path: Path) -> None:
     package = toy()
     bench = tmp_path / "test_bench.py"
-    bench.write_text("from toy_method.law import draw\n")
-    first = record.fingerprint("toy_method.test_bench", bench)
+    bench.write_text("import toy_method as toy\n")
+    (package / "__init__.py").write_text("from toy_method.law import draw\n")
+    first = fingerprint("toy-method", bench)
     (package / "law.py").write_text("def draw(seed):\n    return 5\n")
-    assert record.fingerprint("toy_method.test_bench", bench) != first
+    assert fingerprint("toy-method", bench) != first
 
 
 def test_environment(toy: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def limit_threads() -> dict[str, int]:
 
 def fingerprint(dist: str, tests: Path) -> str:
     """Hash of what the benchmark file reaches inside the package."""
-    return record.fingerprint(dist.replace("-", "_"), tests)
+    return record.fingerprint(f"{dist.replace('-', '_')}.{tests.stem}", tests)
 
 
 @dataclass
