@@ -80,7 +80,7 @@ def _first(history: History, name: str, threshold: float) -> float:
     ),
     tolerance=0.05,
     note="Open in one gate: with α = 4 only 3 of 8 seeds reach 97 % test accuracy within 2600 steps (best 95 to 99 %, "
-    "all still rising); those with α = 1 and 0.2 all do.",
+    "all still rising); those with α = 1 and 0.2 all do. On seeds 100-107 the gate is just passed.",
 )
 def grokking(seed: int, scale: Scale, device: str) -> dict[str, float | list[float]]:
     """Three factors on the initial weights, one split: steps to fit and to 97 % on held-out pairs, kernel drift."""
