@@ -130,7 +130,7 @@ def read_matrix_market(path: str | Path) -> nx.Graph:
         ValueError: if it is no such file, or not square or symmetric.
     """
     try:
-        matrix: Matrix = coo_array(mmread(path))
+        matrix: Matrix = coo_array(mmread(path, spmatrix=False))
     except (ValueError, TypeError, StopIteration, IndexError) as error:
         raise ValueError(f"{path}: must be a Matrix Market file ({type(error).__name__}).") from None
     if matrix.shape[0] != matrix.shape[1] or abs(matrix - matrix.T).sum() != 0:
