@@ -5,24 +5,35 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from offprints.checks import require_choice, require_range
 
-from dfa_rag import editing, export, state, walking
+from dfa_rag import editing, export, state
 from dfa_rag.automaton import Automaton, from_merger
 from dfa_rag.data import SYSTEM, USER, Dialogue, align, check_dialogues, normalise_tags
 from dfa_rag.merging import Merge, Merger
 from dfa_rag.similarity import Similarity
-from dfa_rag.tree import build_tree
-from dfa_rag.walking import StepResult
+from dfa_rag.tree import TURN_END, build_tree
 
 if TYPE_CHECKING:
     import networkx
 
 THRESHOLDS = {"paper": 0.1, "lookahead": 0.6}
 """λ of each similarity: 0.1 is the paper's (Section 3, step 3)."""
+
+
+class StepResult(NamedTuple):
+    """Where a turn led (Section 3, step 4).
+
+    The new state, tags that were followed and that were not, whether none could be followed and the state stayed.
+    """
+
+    state: int
+    matched: tuple[str, ...]
+    missed: tuple[str, ...]
+    fell_back: bool
 
 
 @dataclass(frozen=True)
@@ -268,15 +279,17 @@ class DialogueDFA:
     def summary(self) -> str:
         """A few lines: sizes by role, dialogues, τ and λ, merges, the states most dialogues pass."""
         lists = self.automaton
-        tail = f"threshold {self.threshold}, {len(self.merge_history)} merges, {len(self.accepting)} accepting"
-        head = [walking.sizes(lists), f"min_support {self.min_support}, {tail}"]
-        busiest = [q for q in sorted(self.states, key=lambda q: (-lists.support[q], q)) if lists.entry[q]][:5]
-        return "\n".join(head + [self._line(q) for q in busiest])
-
-    def _line(self, state: int) -> str:
-        found = self.explain(state)
-        tags = ", ".join([*found.tags][:5]) or "nothing"
-        return f"  {found.name} ({found.role}): {found.support} dialogues, next {tags}"
+        sides = [[q for q in self.states if lists.entry[q] and lists.roles[q] == role] for role in (USER, SYSTEM)]
+        busiest = sorted((q for side in sides for q in side), key=lambda q: (-lists.support[q], q))[:5]
+        lines = [
+            f"{len(lists)} states ({len(sides[0])} user and {len(sides[1])} system entries), {len(self.transitions)} "
+            f"transitions, {len(lists.tags)} tags, {len(lists.dialogues)} dialogues",
+            f"min_support {self.min_support}, threshold {self.threshold}, {len(self.merge_history)} merges, "
+            f"{len(self.accepting)} accepting",
+            *(f"  {lists.names[q]} ({lists.roles[q]}): {lists.support[q]} dialogues, next "
+              f"{', '.join(list(self.explain(q).tags)[:5]) or 'nothing'}" for q in busiest),
+        ]  # fmt: skip
+        return "\n".join(lines)
 
     # --- walking ---
 
@@ -290,9 +303,21 @@ class DialogueDFA:
             tags: of the turn, in any order.
             role: who speaks; a turn of the other side than the state's cannot be followed.
         """
-        if role is not None:
-            require_choice("role", role, (USER, SYSTEM))
-        return walking.step(self.automaton, self._known(state), normalise_tags(tags), role)
+        q, given = self._known(state), normalise_tags(tags)
+        lists = self.automaton
+        if role is not None and require_choice("role", role, (USER, SYSTEM)) != lists.roles[q]:
+            return StepResult(q, (), given, True)
+        left = {lists.codes[tag] for tag in given if tag in lists.codes}
+        matched: list[int] = []
+        while options := [code for code in left if code in lists.children[q]]:
+            code = min(options, key=lambda code: (-lists.support[lists.children[q][code]], code))
+            q = lists.children[q][code]
+            left.remove(code)
+            matched.append(code)
+        ended = TURN_END in lists.children[q]
+        followed = tuple(lists.tags[code - 1] for code in matched)
+        missed = tuple(tag for tag in given if tag not in followed)
+        return StepResult(lists.children[q][TURN_END] if ended else q, followed, missed, not (matched or ended))
 
     def accepts(self, turns: Iterable[Iterable[str]]) -> bool:
         """Whether some order of the tags inside each turn leads from the start to an accepting state.
@@ -300,7 +325,27 @@ class DialogueDFA:
         Args:
             turns: the tags of each turn, the user's first; every tag must be consumed.
         """
-        return walking.accepts(self.automaton, [normalise_tags(tags) for tags in turns])
+        lists = self.automaton
+        words = [normalise_tags(tags) for tags in turns]
+        if any(tag not in lists.codes for word in words for tag in word):
+            return False
+        here = {self.start}
+        for place, word in enumerate(words):
+            pending = [(q, frozenset(lists.codes[tag] for tag in word)) for q in here]
+            seen, done = set(pending), set()
+            while pending:
+                q, left = pending.pop()
+                if not left:
+                    done.add(q)
+                for code in left & set(lists.children[q]):
+                    reached = (lists.children[q][code], left - {code})
+                    if reached not in seen:
+                        seen.add(reached)
+                        pending.append(reached)
+            if place == len(words) - 1:
+                return bool(done & self.accepting)
+            here = {lists.children[q][TURN_END] for q in done if TURN_END in lists.children[q]}
+        return False
 
     # --- editing ---
 
