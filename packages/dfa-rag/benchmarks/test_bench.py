@@ -3,6 +3,7 @@
 from functools import cache
 
 import numpy as np
+import pytest
 from dfa_rag import BM25Retriever, DFARouter, DialogueDFA, WorkflowSimulator, align
 from dfa_rag.automaton import breadth_first
 from dfa_rag.merging import Merger
@@ -133,11 +134,11 @@ def test_merging(duel):
 
 
 def words(n):
-    return [["start", *(tag for turn in d.turns for tag in (*turn.tags, "end of turn"))] for d in dialogues(n)]
+    return [["start", *(tag for turn in d.turns for tag in (*turn.tags, "end of turn"))] for d in dialogues(n, 40)]
 
 
 def learnt(n):
-    return DialogueDFA(2).fit(dialogues(n))
+    return DialogueDFA().fit(dialogues(n, 40))
 
 
 def alergia(n):
@@ -146,35 +147,43 @@ def alergia(n):
     return run_Alergia(words(n), automaton_type="mc", eps=0.05)
 
 
-def followed(n, automaton):
-    """Share of the turns of fresh dialogues that can be followed whole, from where the last one ended."""
-    flow, texts = workflow(400)
+def foretold(n, automaton):
+    """Share of the system turns of fresh dialogues whose act is the most likely one in the state reached."""
+    flow, texts = workflow(40)
     fresh = WorkflowSimulator(flow, 99, 0.0, texts, longest=12).sample(300)
-    whole = total = 0
-    for dialogue in fresh:
-        state = 0 if isinstance(automaton, DialogueDFA) else automaton.initial_state
-        for turn in dialogue.turns:
-            total += 1
-            if isinstance(automaton, DialogueDFA):
-                result = automaton.step(state, turn.tags, turn.role)
-                whole += not result.missed and not result.fell_back
-                state = result.state
-            else:
-                here = state
-                for letter in (*turn.tags, "end of turn"):
-                    here = next((s for s, _ in here.transitions if s.output == letter), None) if here else None
-                whole += here is not None
-                state = here or state
-    return whole / total
+    turns = [dialogue.turns for dialogue in fresh]
+    tell = _told_by_ours if isinstance(automaton, DialogueDFA) else _told_by_chain
+    told = [pair for each in turns for pair in tell(automaton, each)]
+    return sum(act == tag for act, tag in told) / len(told)
 
 
+def _told_by_ours(dfa, turns):
+    state = dfa.start
+    for turn in turns:
+        if turn.role == "system":
+            acts = dfa.next_action_distribution(state) if dfa.role(state) == "system" else {}
+            yield next((word[0] for word in acts if word), None), turn.tags[0]
+        state = dfa.step(state, turn.tags, turn.role).state
+
+
+def _told_by_chain(chain, turns):
+    state = chain.initial_state
+    for turn in turns:
+        if turn.role == "system":
+            likely = sorted(state.transitions, key=lambda pair: -pair[1])
+            yield next((s.output for s, _ in likely if s.output != "end of turn"), None), turn.tags[0]
+        for letter in (*turn.tags, "end of turn"):
+            state = next((s for s, _ in state.transitions if s.output == letter), state)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::SyntaxWarning")  # raised inside AALpy
 def test_learning(duel):
     duel(
-        sizes=[500, 1000, 2000],
+        sizes=[250, 500, 1000],
         make=lambda n: n,
         ours=learnt,
         peers={"AALpy ALERGIA": alergia},
-        quality=(followed, lambda ours, peer: ours >= peer - 0.02),
+        quality=(foretold, lambda ours, peer: ours >= peer - 0.02),
         target={"AALpy ALERGIA": 2.0},
         growth="n^1.1",
     )
@@ -275,7 +284,7 @@ def library_scored(data):
 
 
 def agreement(data, scores):
-    """Rank correlation with rank-bm25, whose idf differs in a constant."""
+    """Rank correlation with rank-bm25, whose idf turns negative for frequent words and is then floored."""
     from scipy.stats import spearmanr
 
     return float(spearmanr(scores, library_scored(data)).statistic)
@@ -288,7 +297,7 @@ def test_retrieval(duel):
         make=conversation,
         ours=scored,
         peers={"rank-bm25": library_scored},
-        quality=(agreement, lambda ours, peer: ours > 0.9),
+        quality=(agreement, lambda ours, peer: ours > 0.8),
         target={"rank-bm25": 2.0},
         growth="n",
     )
