@@ -11,7 +11,6 @@ from offprints import bench as duels
 from offprints import card as cards
 from offprints.checkpoint import write_atomic
 from offprints.claims import Claim, Method, Runs, exact, load_method, record
-from offprints.claims.expectations import Expectation
 from offprints.claims.runner import compute, judge
 from offprints.commands.base import Dist, Folder, app, committed, source_of
 
@@ -86,10 +85,8 @@ def _stale_entry(claim: Claim, entry: record.Json) -> list[str]:
         return ["sizes or seeds have changed: nox -s reproduce"]
     if not entry["metrics"]:
         return []
-    outputs = [
-        {"metrics": {name: values[k] for name, values in entry["metrics"].items()}} for k in range(len(entry["seeds"]))
-    ]
-    runs = Runs(tuple(entry["seeds"]), tuple(outputs))
+    values, seeds = entry["metrics"], entry["seeds"]
+    runs = Runs(tuple(seeds), tuple({"metrics": {name: values[name][k] for name in values}} for k in range(len(seeds))))
     try:
         again = judge(claim, entry["scale"], runs)
     except KeyError as missing:
@@ -98,17 +95,13 @@ def _stale_entry(claim: Claim, entry: record.Json) -> list[str]:
     texts = (claim.says, claim.where, claim.note, record.rounded(dict(claim.paper))) == tuple(
         entry[k] for k in ("says", "where", "note", "paper")
     )
-    filed = replace(claim, expect=tuple(_as_filed(one, entry["metrics"]) for one in claim.expect))
-    verdict = judge(filed, entry["scale"], runs).verdict
+    fine = {one.metric: 1e-5 * max(map(abs, values[one.metric])) for one in claim.expect if isinstance(one, exact)}
+    filed = [
+        replace(one, tol=max(one.tol, fine[one.metric])) if isinstance(one, exact) else one for one in claim.expect
+    ]
+    verdict = judge(replace(claim, expect=tuple(filed)), entry["scale"], runs).verdict  # files hold six digits
     changed = not same or verdict.value != entry["verdict"] or not texts
     return ["text or expectations have changed: nox -s reproduce (finished runs are reused)"] if changed else []
-
-
-def _as_filed(expectation: Expectation, metrics: record.Json) -> Expectation:
-    """An identity no finer than the six digits of a result file; any other expectation as it is."""
-    if not isinstance(expectation, exact):
-        return expectation
-    return replace(expectation, tol=max(expectation.tol, 1e-5 * max(map(abs, metrics[expectation.metric]))))
 
 
 @app.command

@@ -73,12 +73,7 @@ def doctor(json: bool = False) -> int:
     Args:
         json: print JSON.
     """
-    parts = {
-        "torch": "torch",
-        "matplotlib": "offprints[repro]",
-        "distributed": "offprints[dask]",
-        "pytest": "offprints[test]",
-    }
+    parts = dict(torch="torch", matplotlib="offprints[repro]", distributed="offprints[dask]", pytest="offprints[test]")
     optional = {
         name: "present" if util.find_spec(name) else f'missing: pip install "{extra}"' for name, extra in parts.items()
     }
