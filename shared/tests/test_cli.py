@@ -322,7 +322,9 @@ def test_bench_fresh_and_card(toy: Install, here: Path, capfd: pytest.CaptureFix
     assert "2 holds" in capfd.readouterr().out
 
 
-def test_list_show_doctor_without_results(toy: Install, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_show_doctor_without_results(
+    toy: Install, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     package = toy(change=(', arxiv="2401.00001"', ""))
     assert offprints("list") == 0
     assert "not measured" in capsys.readouterr().out
@@ -333,6 +335,11 @@ def test_list_show_doctor_without_results(toy: Install, here: Path, capsys: pyte
     assert "arXiv" not in capsys.readouterr().out
     assert offprints("doctor") == 0
     assert "toy-method: not measured" in capsys.readouterr().out
+    with monkeypatch.context() as patch:
+        patch.setattr(commands.look.util, "find_spec", lambda name: None)
+        patch.setattr(commands.look, "methods", dict)
+        assert offprints("doctor") == 0
+    assert 'pip install "offprints[dask]"' in " ".join(capsys.readouterr().out.split())
     reproduce("--scale", "smoke")
     (package / "claims.json").write_bytes(Path("results/toy-method/claims.json").read_bytes())
     (package / "law.py").write_text("def draw(seed):\n    return 1.0\n")

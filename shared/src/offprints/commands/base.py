@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
+from rich.markup import escape
 from rich.table import Table
 
 from offprints import bench as duels
@@ -61,5 +62,5 @@ def rich_table(content: cards.Table) -> Table:
     table = Table(*head, show_lines=True)
     for row in rows:
         colour = COLOURS[row[-1].split(maxsplit=1)[1]]
-        table.add_row(*row[:-1], f"[{colour}]{row[-1]}[/]")
+        table.add_row(*map(escape, row[:-1]), f"[{colour}]{row[-1]}[/]")
     return table

@@ -7,6 +7,7 @@ from importlib import metadata, util
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from offprints import card as cards
@@ -61,8 +62,7 @@ def show(dist: Dist, json: bool = False) -> int:
     for content, render in ((claims, cards.claims_table), (bench, cards.bench_table)):
         if content is not None:
             console.print(rich_table(render(content)))
-    for deviation in method.deviations:
-        console.print(f"deviation: {deviation}")
+    console.print(*(f"deviation: {deviation}" for deviation in method.deviations), sep="\n", markup=False)
     return 0
 
 
@@ -101,6 +101,6 @@ def doctor(json: bool = False) -> int:
     table = Table("what", "here", show_header=False)
     for name, value in facts.items():
         lines = [f"{k}: {v}" for k, v in value.items()] if isinstance(value, dict) else np.atleast_1d(value).astype(str)
-        table.add_row(f"[bold]{name}[/]", "\n".join(lines))
+        table.add_row(f"[bold]{name}[/]", escape("\n".join(lines)))
     Console().print(table)
     return 0
