@@ -182,7 +182,9 @@ def test_a_worker_killed_in_the_middle_of_fifty(toy: Install, tmp_path: Path, ex
     assert found.verdict is Verdict.HOLDS
     assert found.seeds == tuple(range(50))
     finished = [call for call in calls(package) if call.endswith("done")]
-    assert sorted(finished) == sorted(f"many {seed} done" for seed in range(50))  # none lost, none twice
+    assert set(finished) == {f"many {seed} done" for seed in range(50)}  # none lost
+    in_flight = 1 if executor == "processes" else 0  # a broken pool takes the other worker's run down, Dask does not
+    assert len(finished) <= 50 + in_flight
 
 
 def test_workers_that_keep_dying_end_the_run(toy: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
