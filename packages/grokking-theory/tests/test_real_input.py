@@ -76,11 +76,15 @@ def test_memory_is_chunk_times_parameters():
     x = torch.randn(192, 64, generator=rng(0, "cpu"))
     gt.empirical_ntk(model, x[:4], chunk=4)
 
-    def peak(chunk, n):
+    def once(chunk, n):
         reset_peak()
         before = memory_stats().current
         gt.empirical_ntk(model, x[:n], chunk=chunk)
         return (memory_stats().peak - before) / weights
+
+    def peak(chunk, n):
+        """The least of three: the allocator may keep pages that nothing needs."""
+        return min(once(chunk, n) for _ in range(3))
 
     small, more_points, large = peak(16, 64), peak(16, 192), peak(96, 192)
     assert more_points < small + 12  # 128 more points; gradients of all of them would be 128 · P
