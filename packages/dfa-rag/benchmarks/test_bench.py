@@ -297,7 +297,7 @@ def test_retrieval(duel):
         make=conversation,
         ours=scored,
         peers={"rank-bm25": library_scored},
-        quality=(agreement, lambda ours, peer: ours > 0.8),
+        quality=(agreement, lambda ours, peer: ours > 0.9),
         target={"rank-bm25": 2.0},
         growth="n",
     )
