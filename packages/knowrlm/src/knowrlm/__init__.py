@@ -1,0 +1,1 @@
+"""Plates for directed evolution."""
