@@ -4,6 +4,7 @@ import clarabel
 import cvxpy as cp
 import numpy as np
 from inexact_oracle import LipschitzOracle, SmoothOracle
+from inexact_oracle.algorithms.cuts import cut_pool
 from inexact_oracle.data import max_affine, quadratic
 from inexact_oracle.noise import Sign
 from scipy import optimize, sparse
@@ -264,6 +265,39 @@ def test_smooth_corrections(duel):
         same=close_costs,
         target={"cvxpy, rebuilt": 20.0, "Clarabel, 2(t-1) cones": 3.0},
         growth="n^2",
+    )
+
+
+# ---- linear masters of a run of cutting planes
+
+
+def cuts(count, dim=20):
+    f, gen = quadratic(dim, 100.0, 0), np.random.default_rng(1)
+    return [(x, *f(x)) for x in gen.uniform(-1, 1, (count, dim))]
+
+
+def masters(data, solver):
+    """The lower bound after each cut."""
+    dim = len(data[0][0])
+    pool, values = cut_pool(dim, solver), []
+    for cut in data:
+        pool.add(*cut)
+        values.append(pool.minimum(-np.ones(dim), np.ones(dim))[0])
+    return np.array(values)
+
+
+def close_bounds(a, b):
+    np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
+
+
+def test_warm_masters(duel):
+    duel(
+        sizes=[150, 500],
+        make=cuts,
+        ours=lambda data: masters(data, "highspy"),
+        peers={"scipy from scratch": lambda data: masters(data, "scipy")},
+        same=close_bounds,
+        target={"scipy from scratch": 3.0},
     )
 
 

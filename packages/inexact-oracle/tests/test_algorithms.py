@@ -18,6 +18,7 @@ from inexact_oracle.algorithms import (
     projected_subgradient,
     scipy_minimize,
 )
+from inexact_oracle.algorithms.cuts import cut_pool
 from inexact_oracle.data import (
     LeastAbsolute,
     breast_cancer,
@@ -138,10 +139,11 @@ def test_frank_wolfe_recovers_a_low_rank_matrix():
 
 @pytest.mark.parametrize("method", [kelley, level_bundle])
 @pytest.mark.parametrize("dim", [1, 2, 5])
-def test_cutting_planes_close_the_gap(method, dim):
+@pytest.mark.parametrize("solver", ["scipy", "highspy"])
+def test_cutting_planes_close_the_gap(method, dim, solver):
     f = max_affine(dim, 10, dim)
     best = f.minimum_on_box(-1.0, 1.0)
-    result = method(f, (-1.0, 1.0), 200, dim=dim)
+    result = method(f, (-1.0, 1.0), 200, dim=dim, solver=solver)
     assert result.status == "converged"
     assert result.value == pytest.approx(best, abs=2e-6)
     assert result.lower == pytest.approx(best, abs=2e-6)
@@ -152,6 +154,35 @@ def test_cutting_planes_close_the_gap(method, dim):
     assert early.lower <= best + 1e-9
     assert early.value >= best - 1e-9
     assert method(f, (-1.0, 1.0), 1, x0=np.full(dim, 7.0), dim=dim).x == pytest.approx(np.ones(dim))
+
+
+def test_a_warm_master_finds_what_a_cold_one_finds(capfd):
+    """Cuts one by one and in bunches, boxes that move, entries that are fixed; and not a line on standard output."""
+    gen, dim = np.random.default_rng(0), 4
+    warm, cold = cut_pool(dim, "highspy"), cut_pool(dim, "scipy")
+    low, high = -np.ones(dim), np.full(dim, 2.0)
+    for step in range(30):
+        for _ in range(1 + step % 3):
+            x, slope = gen.uniform(-1, 2, dim), gen.standard_normal(dim)
+            warm.add(x, float(slope @ slope), slope)
+            cold.add(x, float(slope @ slope), slope)
+        fixed = gen.integers(0, 2, dim).astype(bool) & (step % 2 == 1)
+        point = gen.uniform(-1, 2, dim)
+        box = np.where(fixed, point, low), np.where(fixed, point, high)
+        (ours, where), (theirs, _) = warm.minimum(*box), cold.minimum(*box)
+        assert ours == pytest.approx(theirs, abs=1e-7)
+        slopes, offsets = np.array(cold.slopes), np.array(cold.offsets)
+        assert np.max(slopes @ where + offsets) == pytest.approx(theirs, abs=1e-6)
+        assert np.array_equal(np.clip(where, *box), where)
+    assert type(warm) is not type(cold)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_warm_master_that_cannot_be_solved_says_so():
+    pool = cut_pool(1, "highspy")
+    pool.add(np.zeros(1), 0.0, np.ones(1))
+    with pytest.raises(RuntimeError, match=r"was not solved: \w"):
+        pool.minimum(np.array([-np.inf]), np.array([np.inf]))
 
 
 def test_level_bundle_projects_onto_the_level_set():

@@ -2,6 +2,7 @@
 
 import os
 import pickle  # noqa: TID251 (wrappers cross to worker processes; nothing is stored)
+import sys
 import threading
 import warnings
 from copy import deepcopy
@@ -478,6 +479,7 @@ def test_separation_answers():
         (lambda: kelley(square, (1.0, -1.0), dim=2), "lower <= upper"),
         (lambda: kelley(square, (-1.0, 1.0), 0, dim=2), "T must be"),
         (lambda: level_bundle(square, (-1.0, 1.0), level=1.0, dim=2), "level"),
+        (lambda: kelley(square, (-1.0, 1.0), dim=2, solver="simplex"), "solver must be"),
         (lambda: center_of_gravity(square, (-1.0, 1.0), 5, samples=0, dim=2), "samples"),
         (lambda: ellipsoid(square, np.zeros(2), np.inf, 5), "radius"),
         (lambda: ellipsoid(square, np.zeros(2), 1.0, 5, separation=lambda x: np.array([1.0, 0.0])), "made no query"),
@@ -531,3 +533,9 @@ def test_naive_noise_makes_bounds_cross_and_the_wrapper_does_not():
     wrapped = kelley(LipschitzOracle(Adversarial(f, 0.05, 0.05, "alternate", 9), 4, 0.05, 0.05, 2.0), (-0.5, 0.5), 60)
     assert wrapped.status in ("converged", "budget")
     assert wrapped.lower <= wrapped.value + 1e-6
+
+
+def test_a_missing_solver_is_named_with_the_command_that_adds_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "highspy", None)
+    with pytest.raises(ImportError, match=r'pip install "inexact-oracle\[highs\]"'):
+        kelley(square, (-1.0, 1.0), dim=2, solver="highspy")

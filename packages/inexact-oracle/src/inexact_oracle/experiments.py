@@ -11,7 +11,7 @@ from offprints.seeding import rng, spawn
 
 from inexact_oracle import algorithms
 from inexact_oracle.algorithms import Result
-from inexact_oracle.algorithms.cutting import MASTER_TOLERANCE
+from inexact_oracle.algorithms.cuts import MASTER_TOLERANCE
 from inexact_oracle.data import (
     MaxAffine,
     NoisySeparation,

@@ -14,7 +14,8 @@ from scipy import optimize
 from inexact_oracle.points import Vector
 
 _turn = threading.Lock()
-_PREFIX = b"Highs"  # of the names of C++ classes that such lines begin with
+# names of C++ classes, and the banner that an instance prints when it is made
+_OURS = (b"Highs", b"Running HiGHS", b"Includes third-party software")
 
 
 def _flush() -> None:
@@ -29,7 +30,8 @@ def _flush() -> None:
 def without_solver_lines() -> Generator[None, None, None]:
     """Keep lines of HiGHS from standard output; what other threads write there meanwhile comes out afterwards.
 
-    HiGHS 1.8 to 1.12 calls printf when it repairs a solution, so only the file descriptor can be turned away.
+    It calls printf, whatever its options say, when it repairs a solution (1.8 to 1.12) or is made (1.16), so only the
+    file descriptor can be turned away.
     """
     with _turn:
         _flush()
@@ -47,7 +49,7 @@ def without_solver_lines() -> Generator[None, None, None]:
                 os.dup2(stdout, 1)
                 os.close(stdout)
                 file.seek(0)
-                rest = b"".join(line for line in file if not line.startswith(_PREFIX))
+                rest = b"".join(line for line in file if not line.startswith(_OURS))
                 while rest:
                     rest = rest[os.write(1, rest) :]
 

@@ -3,54 +3,12 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from offprints.checks import require_range
-from scipy import optimize
 
 from inexact_oracle import conic
+from inexact_oracle.algorithms.cuts import CutPool, MasterSolver, cut_pool
 from inexact_oracle.algorithms.result import Recorder, Result, box, check_budget, start_in_box
 from inexact_oracle.oracle import FirstOrderOracle
 from inexact_oracle.points import Vector
-
-# What HiGHS's feasibility tolerance (1e-7) can move a lower bound by, relative to the values: only more is a crossing.
-MASTER_TOLERANCE = 1e-6
-
-
-class CutPool:
-    """Cuts value_i + <s_i, x - x_i> as rows <s_i, x> - t <= <s_i, x_i> - value_i."""
-
-    def __init__(self, dim: int) -> None:
-        self.dim = dim
-        self.slopes: list[Vector] = []
-        self.offsets: list[float] = []
-        self.scale = 0.0
-
-    def add(self, x: Vector, value: float, grad: Vector) -> None:
-        """One reply as a cut."""
-        self.slopes.append(grad)
-        self.offsets.append(value - float(grad @ x))
-        self.scale = max(self.scale, abs(value))
-
-    def rows(self) -> tuple[Vector, Vector]:
-        """A (m, d + 1) and b (m,) of A (x, t) <= b."""
-        slopes = np.array(self.slopes)
-        return np.hstack([slopes, -np.ones((len(slopes), 1))]), -np.array(self.offsets)
-
-    def crossed(self, lower: float, upper: float) -> bool:
-        """Whether the lower bound is above the upper one by more than the master's tolerance."""
-        return lower > upper + MASTER_TOLERANCE * (1.0 + self.scale)
-
-    def minimum(self, lower: Vector, upper: Vector) -> tuple[float, Vector]:
-        """Minimum over the box and where, by HiGHS.
-
-        Raises:
-            RuntimeError: the linear program was not solved.
-        """
-        a, b = self.rows()
-        cost = np.eye(1, self.dim + 1, self.dim)[0]
-        limits = [*zip(lower, upper, strict=True), (None, None)]
-        found = optimize.linprog(cost, A_ub=a, b_ub=b, bounds=limits, method="highs")
-        if found.x is None:
-            raise RuntimeError(f"the master problem was not solved: {found.message}")
-        return float(found.fun), np.clip(found.x[:-1], lower, upper)
 
 
 def kelley(
@@ -61,6 +19,7 @@ def kelley(
     x0: ArrayLike | None = None,
     tol: float = 1e-6,
     dim: int | None = None,
+    solver: MasterSolver = "scipy",
 ) -> Result:
     """Query where the maximum of all cuts is lowest; stop when upper - lower <= tol, or when they cross.
 
@@ -73,13 +32,14 @@ def kelley(
         x0: first query; by default the centre of the box.
         tol: gap to stop at.
         dim: d, when neither oracle nor bounds tell it.
+        solver: of the linear masters: "scipy" (from scratch), or "highspy" (extra `highs`: from the last basis).
 
     Raises:
         ValueError: T < 1, or a box that is not finite.
     """
     low, high = box(bounds, dim, oracle)
     require_range("tol", tol, low=0.0)
-    ask, pool = Recorder(oracle), CutPool(len(low))
+    ask, pool = Recorder(oracle), cut_pool(len(low), solver)
     x = start_in_box(x0, low, high)
     for _ in range(check_budget(T)):
         pool.add(x, *ask(x))
@@ -102,6 +62,7 @@ def level_bundle(
     x0: ArrayLike | None = None,
     tol: float = 1e-6,
     dim: int | None = None,
+    solver: MasterSolver = "scipy",
 ) -> Result:
     """Project the last point onto {model <= lower + level * (upper - lower)}.
 
@@ -116,6 +77,7 @@ def level_bundle(
         x0: first query; by default the centre of the box.
         tol: gap to stop at.
         dim: d, when neither oracle nor bounds tell it.
+        solver: of the linear masters: "scipy" (from scratch), or "highspy" (extra `highs`: from the last basis).
 
     Raises:
         ValueError: T < 1, level outside (0, 1), or a box that is not finite.
@@ -123,7 +85,7 @@ def level_bundle(
     low, high = box(bounds, dim, oracle)
     require_range("level", level, low=0.0, high=1.0, low_open=True, high_open=True)
     require_range("tol", tol, low=0.0)
-    ask, pool = Recorder(oracle), CutPool(len(low))
+    ask, pool = Recorder(oracle), cut_pool(len(low), solver)
     x = start_in_box(x0, low, high)
     for _ in range(check_budget(T)):
         pool.add(x, *ask(x))

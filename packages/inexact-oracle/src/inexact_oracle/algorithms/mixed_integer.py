@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from offprints.checks import require_range
 
-from inexact_oracle.algorithms.cutting import CutPool
+from inexact_oracle.algorithms.cuts import CutPool, MasterSolver, cut_pool
 from inexact_oracle.algorithms.result import Recorder, Result, box, check_budget
 from inexact_oracle.masters import mixed_integer_minimum
 from inexact_oracle.oracle import FirstOrderOracle
@@ -19,6 +19,7 @@ def outer_approximation(
     *,
     inner: int = 10,
     tol: float = 1e-6,
+    solver: MasterSolver = "scipy",
 ) -> Result:
     """Min f(x) over a box with some entries integer: Duran and Grossmann's scheme with cutting planes inside.
 
@@ -32,6 +33,7 @@ def outer_approximation(
         T: queries.
         inner: queries per integer assignment.
         tol: stop when upper - lower is at most this.
+        solver: of the linear programs inside: "scipy", or "highspy" (extra `highs`: from the last basis).
 
     Raises:
         ValueError: T < 1, integrality of other values, a box that is not finite or holds no integer point.
@@ -47,7 +49,7 @@ def outer_approximation(
         raise ValueError("bounds must leave an integer for every integer entry, got an empty range.")
     require_range("inner", inner, low=1, integer=True)
     require_range("tol", tol, low=0.0)
-    budget, ask, pool = check_budget(T), Recorder(oracle), CutPool(len(kinds))
+    budget, ask, pool = check_budget(T), Recorder(oracle), cut_pool(len(kinds), solver)
     x = 0.5 * (low + high)
     x[whole] = np.floor(x[whole])
     while True:
