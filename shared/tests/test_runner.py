@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import threadpoolctl
 from offprints.claims import Runs, Verdict, executors, load_method, runner
 from offprints.claims.executors import ExecutorError, Inline, opened
 from offprints.claims.runner import Done, Outcome, run
@@ -269,10 +270,20 @@ def test_executors(monkeypatch: pytest.MonkeyPatch) -> None:
         assert window == 1
 
 
-def test_threads_are_left_alone_without_threadpoolctl(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "threadpoolctl", None)
-    with runner._one_thread():
-        pass
+def _threads() -> list[int]:
+    return [pool["num_threads"] for pool in threadpoolctl.threadpool_info()]
+
+
+def test_runs_have_one_thread_in_every_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    with threadpoolctl.threadpool_limits(2):
+        before = _threads()
+        with runner._one_thread():
+            assert set(_threads()) == {1}
+        assert _threads() == before
+        monkeypatch.setitem(sys.modules, "threadpoolctl", None)
+        with runner._one_thread():
+            assert _threads() == before
+    assert 2 in before
 
 
 def test_store_keys(toy: Install, tmp_path: Path) -> None:
