@@ -9,7 +9,7 @@ NUMBER = r"(\d+\.\d+)\n"
 PRINTED = [rf"{NUMBER}{NUMBER}", rf"fit step[\s\S]*classification +grokking\n{NUMBER}{NUMBER}"]
 
 
-@pytest.mark.parametrize(("block", "printed"), zip(readme_blocks(README), PRINTED, strict=True))
+@pytest.mark.parametrize(("block", "printed"), list(zip(readme_blocks(README), PRINTED, strict=True)))
 def test_the_readme_runs(block, printed, capsys):
     exec(compile(block, str(README), "exec"), {})
     found = re.fullmatch(printed, capsys.readouterr().out)
