@@ -20,7 +20,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder to work in, and no methods but the toy where all are listed."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        commands.look, "methods", lambda: {name: entry for name, entry in methods().items() if name.startswith("toy")}
+        commands.base, "methods", lambda: {name: entry for name, entry in methods().items() if name.startswith("toy")}
     )
     return tmp_path
 
@@ -67,8 +67,8 @@ def test_reproduce_all(
     toy: Install, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toy()
-    monkeypatch.setattr(commands.measure, "methods", lambda: {"toy-method": None, "toy-other": None})
-    monkeypatch.setattr(commands.measure, "load_method", lambda dist: load_method("toy-method"))
+    monkeypatch.setattr(commands.base, "methods", lambda: {"toy-method": None, "toy-other": None})
+    monkeypatch.setattr(commands.base, "load_method", lambda dist: load_method("toy-method"))
     assert offprints("reproduce", "--all", "--executor", "inline", "--json", "--scale", "smoke") == 0
     assert set(json.loads(capsys.readouterr().out)) == {"toy-method", "toy-other"}
     assert Path("results/report.html").read_text("utf-8").count("<h1>") == 2
@@ -337,7 +337,7 @@ def test_list_show_doctor_without_results(
     assert "toy-method: not measured" in capsys.readouterr().out
     with monkeypatch.context() as patch:
         patch.setattr(commands.look.util, "find_spec", lambda name: None)
-        patch.setattr(commands.look, "methods", dict)
+        patch.setattr(commands.base, "methods", dict)
         assert offprints("doctor") == 0
     assert 'pip install "offprints[dask]"' in " ".join(capsys.readouterr().out.split())
     reproduce("--scale", "smoke")
@@ -348,19 +348,41 @@ def test_list_show_doctor_without_results(
     assert json.loads(capsys.readouterr().out)["results"]["toy-method"] == "made by other source"
 
 
+def test_a_method_that_cannot_be_loaded_hides_no_other(
+    toy: Install, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = [toy(), toy(dist="other-toy", claims="import not_here\n")]
+    names = [path.name.replace("_", "-") for path in both]
+    monkeypatch.setattr(commands.base, "methods", lambda: {name: None for name in names})
+    reason = 'other-toy needs not_here here: pip install "other-toy[repro]"'
+    assert offprints("list", "--json") == 0
+    rows = {row["dist"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["toy-method"]["summary"] == "Adds numbers."
+    assert (rows["other-toy"]["summary"], rows["other-toy"]["version"]) == (reason, "0.3.0")
+    assert offprints("list") == offprints("doctor") == 0
+    assert "not_here" in capsys.readouterr().out
+    assert offprints("doctor", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["results"] == {"toy-method": "not measured", "other-toy": reason}
+    assert offprints("reproduce", "--all", "--scale", "smoke", "--executor", "inline", "--json") == 1
+    out, err = capsys.readouterr()
+    assert list(json.loads(out)) == ["toy-method"]
+    assert f"other-toy is left out: {reason}" in err
+    assert "A Toy" in Path("results/report.html").read_text("utf-8")
+
+
 def test_doctor_without_torch_or_float64(
     toy: Install, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toy()
     with monkeypatch.context() as patch:
         patch.setattr(commands.look.util, "find_spec", lambda name: None)
-        patch.setattr(commands.look, "methods", dict)
+        patch.setattr(commands.base, "methods", dict)
         assert offprints("doctor", "--json") == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["optional"]["distributed"] == 'missing: pip install "offprints[dask]"'
     assert facts["devices"] == ["cpu"]
     monkeypatch.setattr("offprints.device.pick_device", lambda: "mps")
-    monkeypatch.setattr(commands.look, "methods", dict)
+    monkeypatch.setattr(commands.base, "methods", dict)
     assert offprints("doctor", "--json") == 0
     facts = json.loads(capsys.readouterr().out)
     assert (facts["devices"], facts["floats"]) == (["cpu", "mps"], ["bfloat16", "float32"])
@@ -441,7 +463,7 @@ def test_streams_that_cannot_be_set(monkeypatch: pytest.MonkeyPatch, toy: Instal
             return False
 
     monkeypatch.setattr(sys, "stdout", Plain())
-    monkeypatch.setattr(commands.look, "methods", dict)
+    monkeypatch.setattr(commands.base, "methods", dict)
     assert offprints("list", "--json") == 0
 
 

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from offprints import bench as duels
 from offprints import card as cards
-from offprints.claims import Method, record
+from offprints.claims import Method, MissingResource, load_method, methods, record
 
 COLOURS = {
     "holds": "green",
@@ -32,9 +32,8 @@ app = tyro.extras.SubcommandApp()
 def dispatch(arguments: Sequence[str]) -> int:
     """Parse, run the verb, return the exit status."""
     try:
-        return app.cli(
-            args=arguments, prog="offprints", description="Methods of ICML 2024: their claims and duels, re-measured."
-        )
+        about = "Methods of ICML 2024: their claims and duels, re-measured."
+        return app.cli(args=arguments, prog="offprints", description=about)
     except SystemExit as stop:  # the parser's own: 0 for --help, 2 for usage
         return int(stop.code or 0)
 
@@ -44,6 +43,17 @@ def committed(dist: str, name: str) -> record.Json | None:
     file = resources.files(dist.replace("-", "_")) / name
     schema = {"claims.json": record.SCHEMA, "bench.json": duels.SCHEMA}[name]
     return record.read(Path(str(file)), schema) if file.is_file() else None
+
+
+def installed() -> dict[str, Method | str]:
+    """Every method that is installed; for one that cannot be loaded, such as without its extra, the reason."""
+    found: dict[str, Method | str] = {}
+    for dist in methods():
+        try:
+            found[dist] = load_method(dist)
+        except (ValueError, MissingResource) as error:
+            found[dist] = str(error)
+    return found
 
 
 def source_of(method: Method) -> str:

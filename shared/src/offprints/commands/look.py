@@ -11,14 +11,20 @@ from rich.markup import escape
 from rich.table import Table
 
 from offprints import card as cards
-from offprints.claims import load_method, methods
+from offprints.claims import Method, Verdict, load_method
 from offprints.claims.record import Json
-from offprints.commands.base import COLOURS, Dist, app, committed, print_json, rich_table, source_of
+from offprints.commands.base import COLOURS, Dist, app, committed, installed, print_json, rich_table, source_of
 
 
 def _counts(dist: str) -> dict[str, int]:
     content = committed(dist, "claims.json")
-    return dict(Counter(claim["verdict"] for claim in content["claims"])) if content else {}
+    counts = Counter(claim["verdict"] for claim in content["claims"]) if content else Counter()
+    return {verdict.value: counts[verdict.value] for verdict in Verdict if counts[verdict.value]}
+
+
+def _state(method: Method) -> str:
+    made = (committed(method.dist, "claims.json") or {}).get("fingerprint", "")
+    return "not measured" if not made else "fresh" if made == source_of(method) else "made by other source"
 
 
 @app.command(name="list")
@@ -28,15 +34,19 @@ def list_(json: bool = False) -> int:
     Args:
         json: print JSON.
     """
-    found, fields = map(load_method, methods()), ("dist", "version", "field", "summary")
-    rows: list[Json] = [{name: getattr(m, name) for name in fields} | {"verdicts": _counts(m.dist)} for m in found]
+    rows: list[Json] = []
+    for dist, m in installed().items():
+        field, summary = (m.field, m.summary) if isinstance(m, Method) else ("", m)
+        version, verdicts = metadata.version(dist), _counts(dist)
+        rows.append(dict(dist=dist, version=version, field=field, summary=summary, verdicts=verdicts))
     if json:
         print_json(rows)
         return 0
     table = Table("method", "version", "field", "what it does", "claims")
     for row in rows:
-        counts = "  ".join(f"[{COLOURS[v]}]{n} {v}[/]" for v, n in row["verdicts"].items())
-        table.add_row(f"[bold]{row['dist']}[/]", row["version"], row["field"], row["summary"], counts or "not measured")
+        counts = "\n".join(f"[{COLOURS[v]}]{n} {v}[/]" for v, n in row["verdicts"].items())
+        texts = map(escape, (row["version"], row["field"], row["summary"]))
+        table.add_row(f"[bold]{row['dist']}[/]", *texts, counts or "not measured")
     Console().print(table)
     return 0
 
@@ -74,9 +84,8 @@ def doctor(json: bool = False) -> int:
         json: print JSON.
     """
     parts = dict(torch="torch", matplotlib="offprints[repro]", distributed="offprints[dask]", pytest="offprints[test]")
-    optional = {
-        name: "present" if util.find_spec(name) else f'missing: pip install "{extra}"' for name, extra in parts.items()
-    }
+    lacks = {name: f'missing: pip install "{extra}"' for name, extra in parts.items()}
+    optional = {name: "present" if util.find_spec(name) else lack for name, lack in lacks.items()}
     devices, floats = ["cpu"], ["float32", "float64"]
     if util.find_spec("torch"):
         from offprints.device import float_dtype, pick_device
@@ -84,12 +93,7 @@ def doctor(json: bool = False) -> int:
         best = pick_device()
         devices = sorted({"cpu", str(best)})
         floats = ["bfloat16", "float32", *(["float64"] if str(float_dtype(best)).endswith("64") else [])]
-    results = {}
-    for dist in methods():
-        method = load_method(dist)
-        content = committed(dist, "claims.json")
-        same = content is not None and content["fingerprint"] == source_of(method)
-        results[dist] = "fresh" if same else "not measured" if content is None else "made by other source"
+    results = {dist: m if isinstance(m, str) else _state(m) for dist, m in installed().items()}
     facts: Json = {
         "python": platform.python_version(), "system": platform.platform(), "offprints": metadata.version("offprints"),
         "numpy": np.__version__, "cores": os.cpu_count(), "devices": devices, "floats": floats, "optional": optional,

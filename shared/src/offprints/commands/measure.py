@@ -13,9 +13,9 @@ from offprints import card as cards
 from offprints import plot
 from offprints.checkpoint import write_atomic
 from offprints.checks import message
-from offprints.claims import Method, Verdict, load_method, methods, record
+from offprints.claims import Method, Verdict, load_method, record
 from offprints.claims.runner import Outcome, run
-from offprints.commands.base import Dist, Dists, app, committed, print_json, source_of
+from offprints.commands.base import Dist, Dists, app, committed, installed, print_json, source_of
 from offprints.commands.screen import Screen
 
 
@@ -50,31 +50,33 @@ def reproduce(
         json: print the results as JSON on stdout.
         strict: exit with 1 when any claim fails.
     """
-    names = list(methods()) if all else list(dists)
-    if not names:
+    chosen = installed() if all else {dist: load_method(dist) for dist in dists}
+    if not chosen:
         raise ValueError("reproduce must be given a method, or --all. Try offprints list.")
     if device != "cpu":
         from offprints.device import pick_device
 
         device = str(pick_device(device))
     sections, contents, bad = [], {}, False
-    for dist in names:
-        method = load_method(dist)
+    for dist, method in chosen.items():
+        if isinstance(method, str):
+            print(f"{dist} is left out: {method}", file=sys.stderr)
+            bad = True
+            continue
         if record is not None:
             _may_record(method, record, scale, claim, seed_offset)
         outcomes = _measure(method, scale, claim, device, jobs, executor, out / dist, seed_offset)
         content, section = _written(method, outcomes, device, out / dist)
         if record is not None:
             _record(method, outcomes, content, record, out / dist, whole=not claim)
-        bad |= _worse(method, outcomes, scale, seed_offset) or (
-            strict and any(o.verdict is Verdict.FAILS for o in outcomes)
-        )
+        failed = strict and any(outcome.verdict is Verdict.FAILS for outcome in outcomes)
+        bad |= _worse(method, outcomes, scale) or failed
         contents[dist] = content
         sections.append(section)
-    page = out / ("report.html" if len(names) > 1 else f"{names[0]}/report.html")
+    page = out / ("report.html" if len(chosen) > 1 else f"{next(iter(chosen))}/report.html")
     write_atomic(page, cards.report(sections, "Offprints: claims re-measured").encode())
     if json:
-        print_json(contents if len(names) > 1 else contents[names[0]])
+        print_json(contents if len(chosen) > 1 else contents[dist])
     else:
         print(f"report: {page}")
     return int(bad)
@@ -87,9 +89,8 @@ def _measure(
     chosen = list(method.pick(claim))
     console = Console(stderr=not sys.stdout.isatty())
     for one in chosen if scale == "full" else ():
-        console.print(
-            f"{one.id} needs {one.scale(scale).needs or 'what is not stated'} ({one.scale(scale).seeds} seeds)"
-        )
+        needs = one.scale(scale).needs or "what is not stated"
+        console.print(f"{one.id} needs {needs} ({one.scale(scale).seeds} seeds)")
     if scale == "full":
         console.print(
             f"several GPUs: offprints reproduce {method.dist} --scale full --device cuda --executor tcp://scheduler:8786"
@@ -97,16 +98,8 @@ def _measure(
     out.mkdir(parents=True, exist_ok=True)
     write_atomic(out / ".writable", b"")  # before hours of computing, not after
     with Screen(method, sum(one.scale(scale).seeds for one in chosen), console) as screen:
-        for event in run(
-            method,
-            scale=scale,
-            claims=claim,
-            device=device,
-            out=out / "runs",
-            executor=executor,
-            jobs=jobs,
-            seed_offset=seed_offset,
-        ):
+        where = dict(device=device, out=out / "runs", executor=executor, jobs=jobs)
+        for event in run(method, scale=scale, claims=claim, seed_offset=seed_offset, **where):
             screen.update(event)
     order = [one.id for one in chosen]
     return sorted(screen.outcomes, key=lambda outcome: order.index(outcome.claim.id))
@@ -160,7 +153,7 @@ def _record(
         write_atomic(folder / "figures" / png.name, png.read_bytes())
 
 
-def _worse(method: Method, outcomes: Sequence[Outcome], scale: str, seed_offset: int) -> bool:
+def _worse(method: Method, outcomes: Sequence[Outcome], scale: str) -> bool:
     """Whether a claim broke, or its verdict is worse than the committed one of the same scale."""
     content = committed(method.dist, "claims.json") or {"claims": []}
     before = {entry["id"]: entry for entry in content["claims"] if entry["scale"] == scale}
@@ -186,11 +179,8 @@ def bench(dist: Dist, record: Path | None = None, rounds: int = 0) -> int:
     """
     folder = record or Path("packages") / load_method(dist).dist
     if not (folder / "benchmarks").is_dir():
-        raise ValueError(
-            message(
-                "benchmarks", f"in the package's folder of the repository ({folder})", "nothing", "Use --record FOLDER."
-            )
-        )
+        place = f"in the package's folder of the repository ({folder})"
+        raise ValueError(message("benchmarks", place, "nothing", "Use --record FOLDER."))
     options = ["-q", "-s", "-p", "offprints.testing.plugin", *([f"--duel-rounds={rounds}"] if rounds else [])]
     options += [f"--duel-record={folder / 'bench.json'}"] if record else []
     return subprocess.run(
