@@ -8,7 +8,8 @@ from dfa_rag.agent import ChatAgent, Reply
 from dfa_rag.belief import Belief, BeliefTracker
 from dfa_rag.coverage import CoverageReport, Fall, coverage
 from dfa_rag.data import Dialogue, Round, Turn, align, normalise_tags
-from dfa_rag.dfa import DialogueDFA, Explanation, StepResult
+from dfa_rag.describing import Explanation
+from dfa_rag.dfa import DialogueDFA
 from dfa_rag.editing import Difference
 from dfa_rag.formats import load_dialogues, save_dialogues
 from dfa_rag.llm_tagger import LLMTagger
@@ -20,6 +21,7 @@ from dfa_rag.router import DFARouter, Position
 from dfa_rag.similarity import paper_similarity
 from dfa_rag.simulator import WorkflowSimulator, random_workflow
 from dfa_rag.tags import ClusterTagger, EmbeddingTagger, KeywordTagger, Tagger, tag_dialogues
+from dfa_rag.walking import StepResult
 
 __all__ = [
     "LLM",

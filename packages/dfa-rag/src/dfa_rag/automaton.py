@@ -150,10 +150,12 @@ def from_merger(merger: Merger, tags: list[str], dialogues: list[str], texts: Se
     order = breadth_first(0, tree.children)
     number = {state: k for k, state in enumerate(order)}
     visits: list[list[Visits]] = [[] for _ in order]
+    ends: list[list[int]] = [[] for _ in order]
     for state, members in enumerate(tree.members):
         pairs = np.empty((len(members), 2), dtype=np.int64)
         pairs[:, 0], pairs[:, 1] = members, tree.round[state]
         visits[number[merger.final(state)]].append(pairs)
+        ends[number[merger.final(state)]] += tree.ends[state]
     roles = [ROLES[tree.round[state] % 2] for state in order]
     gathered = [sorted_visits(parts) for parts in visits]
     merger.merges[:] = [merge._replace(into=number[merge.into]) for merge in merger.merges]
@@ -164,7 +166,7 @@ def from_merger(merger: Merger, tags: list[str], dialogues: list[str], texts: Se
         roles,
         [tree.entry[state] for state in order],
         gathered,
-        [np.sort(np.array(tree.ends[state], dtype=np.int64)) for state in order],
+        [np.sort(np.array(parts, dtype=np.int64)) for parts in ends],
         [f"{role[0]}{k}" for k, role in enumerate(roles)],
         set(),
         [_said(pairs, texts) for pairs in gathered],

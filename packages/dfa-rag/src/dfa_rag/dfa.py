@@ -1,54 +1,24 @@
 """`DialogueDFA`: learn a finite automaton over tags from dialogues and walk through it (Section 3)."""
 
 import copy
-from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from offprints.checks import require_choice, require_range
 
-from dfa_rag import editing, export, state
-from dfa_rag.automaton import Automaton, from_merger
-from dfa_rag.data import SYSTEM, USER, Dialogue, align, check_dialogues, normalise_tags
-from dfa_rag.merging import Merge, Merger
+from dfa_rag import describing, editing, export, state, walking
+from dfa_rag.automaton import Automaton
+from dfa_rag.data import ROLES, Dialogue, align, check_dialogues, normalise_tags
+from dfa_rag.describing import Explanation
+from dfa_rag.learning import THRESHOLDS, Settings, learn
+from dfa_rag.merging import Merge
 from dfa_rag.similarity import Similarity
-from dfa_rag.tree import TURN_END, build_tree
+from dfa_rag.walking import StepResult
 
 if TYPE_CHECKING:
     import networkx
-
-THRESHOLDS = {"paper": 0.1, "lookahead": 0.6}
-"""λ of each similarity: 0.1 is the paper's (Section 3, step 3)."""
-
-
-class StepResult(NamedTuple):
-    """Where a turn led (Section 3, step 4).
-
-    The new state, tags that were followed and that were not, whether none could be followed and the state stayed.
-    """
-
-    state: int
-    matched: tuple[str, ...]
-    missed: tuple[str, ...]
-    fell_back: bool
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """What a state stands for (Section 3).
-
-    Name and role, dialogues that pass and that end here, the next tags with their shares, things that were said.
-    """
-
-    name: str
-    role: str
-    support: int
-    accepting: int
-    tags: dict[str, float]
-    said: tuple[str, ...]
 
 
 class DialogueDFA:
@@ -154,29 +124,12 @@ class DialogueDFA:
             self._texts[dialogue.id] = [part.text for part in rounds]
 
     def _learn(self) -> None:
-        ids = sorted(self._training)
-        tags = sorted({tag for name in ids for turn in self._training[name] for tag in turn})
-        codes = {tag: code for code, tag in enumerate(tags, 1)}
-        rounds = [[frozenset(codes[tag] for tag in turn) for turn in self._training[name]] for name in ids]
         threshold = self.merge_threshold
         if threshold == "auto":
             threshold = 0.6 if callable(self.similarity) else THRESHOLDS[self.similarity]
-        lowered = [1.0] if threshold is None or self.max_states is None else [tenth / 10 for tenth in range(10, -1, -1)]
-        levels = [2.0 if threshold is None else float(threshold) * factor for factor in lowered]  # above 1: no merge
-        left = 0
-        for level in levels:
-            merger = Merger(build_tree(rounds, self.min_support), level, self.similarity, self.lookahead, ["⊣", *tags])
-            merger.run()
-            left = len(merger.tree.children) - len(merger.into)
-            if self.max_states is None or left <= self.max_states:
-                self.threshold = None if threshold is None else level
-                self._automaton = from_merger(merger, tags, ids, [self._texts.get(name, []) for name in ids])
-                self.merge_history = merger.merges
-                return
-        raise ValueError(
-            f"max_states must be at least {left} (what is left at the smallest λ), got {self.max_states}. "
-            "Raise it, or min_support."
-        )
+        level = None if threshold is None else float(threshold)
+        how = Settings(self.min_support, level, self.similarity, self.lookahead, self.max_states)
+        self._automaton, self.merge_history, self.threshold = learn(self._training, self._texts, how)
 
     # --- looking ---
 
@@ -256,21 +209,11 @@ class DialogueDFA:
 
     def explain(self, state: int) -> Explanation:
         """Name, support, next tags with their shares, and utterances of a state."""
-        lists, q = self.automaton, self._known(state)
-        total = max(1, len(lists.visits[q]))
-        counts = Counter({lists.tags[t - 1]: n for t, n in lists.passes[q].items() if t in lists.children[q] and t})
-        shares = {tag: n / total for tag, n in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))}
-        return Explanation(
-            lists.names[q], lists.roles[q], lists.support[q], len(lists.ends[q]), shares, lists.examples[q]
-        )
+        return describing.explain(self.automaton, self._known(state))
 
     def next_action_distribution(self, state: int) -> dict[tuple[str, ...], float]:
         """Sets of tags of the turn that begins in a state, with their shares among the training dialogues."""
-        lists, found = self.automaton, Counter()
-        for path in lists.turn_paths(self._known(state)):
-            found[lists.word(path.codes)] += path.passes
-        total = sum(found.values())
-        return {word: n / total for word, n in sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))}
+        return describing.turn_shares(self.automaton, self._known(state))
 
     def allowed_acts(self, state: int) -> set[str]:
         """Tags that may occur in the turn that begins in a state: the guardrail of the answer."""
@@ -278,18 +221,8 @@ class DialogueDFA:
 
     def summary(self) -> str:
         """A few lines: sizes by role, dialogues, τ and λ, merges, the states most dialogues pass."""
-        lists = self.automaton
-        sides = [[q for q in self.states if lists.entry[q] and lists.roles[q] == role] for role in (USER, SYSTEM)]
-        busiest = sorted((q for side in sides for q in side), key=lambda q: (-lists.support[q], q))[:5]
-        lines = [
-            f"{len(lists)} states ({len(sides[0])} user and {len(sides[1])} system entries), {len(self.transitions)} "
-            f"transitions, {len(lists.tags)} tags, {len(lists.dialogues)} dialogues",
-            f"min_support {self.min_support}, threshold {self.threshold}, {len(self.merge_history)} merges, "
-            f"{len(self.accepting)} accepting",
-            *(f"  {lists.names[q]} ({lists.roles[q]}): {lists.support[q]} dialogues, next "
-              f"{', '.join(list(self.explain(q).tags)[:5]) or 'nothing'}" for q in busiest),
-        ]  # fmt: skip
-        return "\n".join(lines)
+        how = f"min_support {self.min_support}, threshold {self.threshold}, {len(self.merge_history)} merges"
+        return describing.summary(self.automaton, how)
 
     # --- walking ---
 
@@ -303,21 +236,9 @@ class DialogueDFA:
             tags: of the turn, in any order.
             role: who speaks; a turn of the other side than the state's cannot be followed.
         """
-        q, given = self._known(state), normalise_tags(tags)
-        lists = self.automaton
-        if role is not None and require_choice("role", role, (USER, SYSTEM)) != lists.roles[q]:
-            return StepResult(q, (), given, True)
-        left = {lists.codes[tag] for tag in given if tag in lists.codes}
-        matched: list[int] = []
-        while options := [code for code in left if code in lists.children[q]]:
-            code = min(options, key=lambda code: (-lists.support[lists.children[q][code]], code))
-            q = lists.children[q][code]
-            left.remove(code)
-            matched.append(code)
-        ended = TURN_END in lists.children[q]
-        followed = tuple(lists.tags[code - 1] for code in matched)
-        missed = tuple(tag for tag in given if tag not in followed)
-        return StepResult(lists.children[q][TURN_END] if ended else q, followed, missed, not (matched or ended))
+        if role is not None:
+            require_choice("role", role, ROLES)
+        return walking.step(self.automaton, self._known(state), normalise_tags(tags), role)
 
     def accepts(self, turns: Iterable[Iterable[str]]) -> bool:
         """Whether some order of the tags inside each turn leads from the start to an accepting state.
@@ -325,27 +246,7 @@ class DialogueDFA:
         Args:
             turns: the tags of each turn, the user's first; every tag must be consumed.
         """
-        lists = self.automaton
-        words = [normalise_tags(tags) for tags in turns]
-        if any(tag not in lists.codes for word in words for tag in word):
-            return False
-        here = {self.start}
-        for place, word in enumerate(words):
-            pending = [(q, frozenset(lists.codes[tag] for tag in word)) for q in here]
-            seen, done = set(pending), set()
-            while pending:
-                q, left = pending.pop()
-                if not left:
-                    done.add(q)
-                for code in left & set(lists.children[q]):
-                    reached = (lists.children[q][code], left - {code})
-                    if reached not in seen:
-                        seen.add(reached)
-                        pending.append(reached)
-            if place == len(words) - 1:
-                return bool(done & self.accepting)
-            here = {lists.children[q][TURN_END] for q in done if TURN_END in lists.children[q]}
-        return False
+        return walking.accepts(self.automaton, [normalise_tags(tags) for tags in turns])
 
     # --- editing ---
 

@@ -54,26 +54,45 @@ def lookahead(
     Returns:
         φ_depth, or None as soon as it is certain to lie below `floor`: what is not summed up yet counts as 1.
     """
-    if depth == 0:
-        return 1.0
-    key = (q, other, depth)
-    if key in memo:
-        return memo[key]
+    factor = 1.0
+    while depth:
+        a, b = counts[q], counts[other]
+        if len(b) == 1:
+            ((letter, _),) = b.items()
+            n = a.get(letter)
+            if n is None:
+                return 0.0
+            if len(a) > 1:  # one shared letter: its weight cancels, and so does the count of the state that has no other
+                factor *= n / norms[q] ** 0.5
+                if factor < floor - SLACK:
+                    return None
+            q, other, depth = children[q][letter], children[other][letter], depth - 1
+            continue
+        if not a or not b:
+            return factor * (not a and not b)
+        found = _over_letters(q, other, depth, children, counts, norms, memo, floor / factor)
+        return None if found is None else factor * found
+    return factor
+
+
+def _over_letters(
+    q: int, other: int, depth: int, children: Edges, counts: Edges, norms: list[int], memo: dict, floor: float
+) -> float | None:
+    """The sum of `lookahead` over the shared letters of two states, the heaviest first."""
+    known = memo.get((q, other, depth))
+    if known is not None:
+        return known
     a, b = counts[q], counts[other]
-    if not a or not b:
-        return float(not a and not b)
-    small, large = (a, b) if len(a) <= len(b) else (b, a)
-    shared = [(t, n, large[t]) for t, n in small.items() if t in large]
+    shared = [(n if n < a[t] else a[t], n * a[t], t) for t, n in b.items() if t in a]
     if not shared:
         return 0.0
-    dot = sum([n * m for _, n, m in shared])
-    cos = dot / (norms[q] * norms[other]) ** 0.5
+    cos = sum([product for _, product, _ in shared]) / (norms[q] * norms[other]) ** 0.5
     if cos < floor - SLACK:
         return None
-    value, rest = 0.0, sum([min(n, m) for _, n, m in shared])
+    shared.sort(reverse=True)
+    value, rest = 0.0, sum([weight for weight, _, _ in shared])
     total, ahead, behind = rest, children[q], children[other]
-    for letter, n, m in shared:
-        weight = min(n, m)
+    for weight, _, letter in shared:
         rest -= weight
         need = (floor * total / cos - value - rest) / weight
         part = lookahead(ahead[letter], behind[letter], depth - 1, children, counts, norms, memo, need)
@@ -82,5 +101,5 @@ def lookahead(
         value += weight * part
         if cos * (value + rest) / total < floor - SLACK:
             return None
-    memo[key] = cos * value / total
-    return memo[key]
+    memo[q, other, depth] = cos * value / total
+    return memo[q, other, depth]

@@ -4,8 +4,7 @@ States are numbers; letters are codes, 0 for the end of a turn (⊣) and k >= 1 
 so that no tag of a user can collide with ⊣ and ties go to the smaller code.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 TURN_END = 0
@@ -27,7 +26,7 @@ class Tree:
     entry: list[bool] = field(default_factory=list)
     round: list[int] = field(default_factory=list)
     members: list[list[int]] = field(default_factory=list)
-    ends: list[list[int]] = field(default_factory=list)
+    ends: list[Sequence[int]] = field(default_factory=list)
 
     def add(self, round: int, entry: bool, members: list[int]) -> int:
         """A new state; returns its number."""
@@ -35,7 +34,7 @@ class Tree:
         self.entry.append(entry)
         self.round.append(round)
         self.members.append(members)
-        self.ends.append([])
+        self.ends.append(())
         return len(self.children) - 1
 
 
@@ -52,29 +51,50 @@ def build_tree(rounds: Sequence[Sequence[frozenset[int]]], min_support: int) -> 
     """
     tree = Tree()
     tree.add(0, True, list(range(len(rounds))))
+    lengths = [len(parts) for parts in rounds]
     pending = [(0, 0, {i: parts[0] for i, parts in enumerate(rounds)})]
     while pending:
         state, place, rest = pending.pop()
-        counts = Counter(code for tags in rest.values() for code in tags)
-        holders = defaultdict(list)
-        for i, tags in rest.items():
-            for code in tags:
-                holders[code].append(i)
-        while counts:
-            best = min(counts, key=lambda code: (-counts[code], code))
-            if counts[best] < min_support:
-                break
-            taken = [i for i in holders[best] if i in rest]
+        for best, taken in _branches(rest, min_support):
             child = tree.add(place, False, taken)
             tree.children[state][best] = child
-            pending.append((child, place, {i: rest[i] - {best} for i in taken}))
-            for i in taken:
-                counts.subtract(rest.pop(i))
-            del counts[best]
-        tree.ends[state] = [i for i in rest if len(rounds[i]) == place + 1]
-        going = [i for i in rest if len(rounds[i]) > place + 1]
-        if going:
-            child = tree.add(place + 1, True, going)
-            tree.children[state][TURN_END] = child
-            pending.append((child, place + 1, {i: rounds[i][place + 1] for i in going}))
+            pending.append((child, place, {i: rest.pop(i) - {best} for i in taken}))
+        going = _end_turn(tree, state, list(rest), lengths, place)
+        if len(going) < min_support:  # no tag is frequent any more: the ends of turns, one behind the other
+            while going:
+                place, state = place + 1, tree.children[state][TURN_END]
+                going = _end_turn(tree, state, going, lengths, place)
+        elif going:
+            pending.append((tree.children[state][TURN_END], place + 1, {i: rounds[i][place + 1] for i in going}))
     return tree
+
+
+def _end_turn(tree: Tree, state: int, rest: list[int], lengths: Sequence[int], place: int) -> list[int]:
+    """Let dialogues end their turn in `state`: the last turn here, δ(q, ⊣) for the others, which are returned."""
+    going = [i for i in rest if lengths[i] > place + 1]
+    if len(going) == len(rest):
+        going = rest  # one list for all states of a chain
+    else:
+        tree.ends[state] = [i for i in rest if lengths[i] == place + 1]
+    if going:
+        tree.children[state][TURN_END] = tree.add(place + 1, True, going)
+    return going
+
+
+def _branches(rest: dict[int, frozenset[int]], min_support: int) -> Iterator[tuple[int, list[int]]]:
+    """The most frequent tags of one state, one after the other, with the dialogues that they take out of `rest`."""
+    holders: dict[int, list[int]] = {}
+    for i, tags in rest.items():
+        for code in tags:
+            holders.setdefault(code, []).append(i)
+    frequent = {code: found for code, found in holders.items() if len(found) >= min_support}
+    while frequent:
+        best = min(frequent, key=lambda code: (-len(frequent[code]), code))
+        taken = set(frequent[best])
+        yield best, frequent.pop(best)
+        for code, found in list(frequent.items()):
+            left = found if taken.isdisjoint(found) else [i for i in found if i not in taken]
+            if len(left) < min_support:
+                del frequent[code]
+            else:
+                frequent[code] = left
