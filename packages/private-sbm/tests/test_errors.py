@@ -38,8 +38,10 @@ from private_sbm import exact as exact_module
 from private_sbm.graphs import adjacency
 from private_sbm.solvers import solve
 from scipy import sparse
+from sklearn.exceptions import NotFittedError
 
 RING = nx.cycle_graph(6)
+LABELS = (np.array([[0, 1], [1, 0]]), np.array([[0, -1], [-1, 0]]))
 
 
 def private(**options):
@@ -76,6 +78,15 @@ def private(**options):
         ({"model": "general", "lam": "balanced", "a": 9, "b": 1}, "rho must be given with lam='balanced'"),
         ({"partial": True}, "partial must be False.*not private"),
         ({"exact_limit": -1}, "exact_limit must be an integer at least 0"),
+        ({"eps_density": np.inf}, "eps_density must be greater than 0 and less than inf"),
+        ({"model": "general", "eta": np.inf}, "eta must be greater than 0 and less than inf"),
+        ({"lam": "tau", "a": 4, "b": 1}, r"a must be at most n / ln n = 3.349 at n = 6 \(p = a ln n / n is a prob"),
+        ({"model": "general", "a": 4, "b": 1}, "a must be at most n / ln n"),
+        ({"random_state": -1}, "random_state must be an integer at least 0"),
+        ({"random_state": "seed"}, "random_state must be an integer at least 0"),
+        ({"random_state": np.random.RandomState(0)}, "random_state must be an integer at least 0"),
+        ({"strict": "no"}, "strict must be of type bool"),
+        ({"outliers": None}, "outliers must be of type bool"),
     ],
 )
 def test_parameters(options, message):
@@ -96,6 +107,45 @@ def test_kinds(lam):
         private(lam=lam).fit(RING)
     with pytest.raises(ValueError, match="eps must be"):
         private(eps="1").fit(RING)
+    with pytest.raises(TypeError, match="ledger must be of type PrivacyLedger, got int"):
+        private().fit(RING, ledger=3)
+    complex_ring = nx.to_numpy_array(RING).astype(complex)
+    for graph in (complex_ring, sparse.csr_array(complex_ring)):
+        with pytest.raises(TypeError, match="real numbers, got complex"):
+            private().fit(graph)
+    with pytest.raises(TypeError, match="without a mask"):
+        private().fit(np.ma.masked_array(nx.to_numpy_array(RING), mask=True))
+
+
+@pytest.mark.parametrize("kind", [bool, np.uint8, np.int8, np.float16, object])
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array, sparse.dia_array])
+def test_every_kind_of_number_is_read_alike(kind, form):
+    if kind in (np.float16, object) and form is not np.asarray:
+        return  # scipy has no sparse arrays of these
+    given = nx.to_numpy_array(RING).astype(kind)
+    kept = given.copy()
+    assert (adjacency(form(given))[0] != adjacency(RING)[0]).nnz == 0
+    assert np.array_equal(given, kept)
+
+
+def test_a_that_is_not_used_may_be_anything():
+    """lam is given, or counted: then p = a ln n / n is never formed."""
+    for options in ({"lam": 0.3}, {"lam": "noisy-density"}, {"model": "general", "eta": 1.0}):
+        assert private(a=40, b=2, **options).fit(RING).labels_ is None
+    assert private(lam="tau", a=40, b=2).fit(nx.empty_graph(2)).labels_ is None
+
+
+def test_before_fit():
+    with pytest.raises(NotFittedError):
+        _ = private().released
+    with pytest.raises(NotFittedError):
+        private().save("nowhere")
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_evidence_of_tiny_graphs(n):
+    for estimator in (private(), private(lam="noisy-density"), PrivateSBM("general", a=2, b=1), MLEStability(a=2, b=1)):
+        assert estimator.evidence(nx.empty_graph(n))[:3] == (0.0, None, True)
 
 
 SECRET = np.array([[0, 0.37], [0.37, 0]])
@@ -314,6 +364,24 @@ def test_ledger_budgets(name):
         (lambda: audit(private(), -1), "pairs must be an integer at least 1"),
         (lambda: audit(private(), 1, samples=-1), "samples must be an integer at least 0"),
         (lambda: audit(lambda: None, 3), "Pass pairs"),
+        (lambda: audit(private(), []), "pairs must be one or more, got none"),
+        (lambda: audit(private(), [(RING, nx.empty_graph(5))]), "same vertices, got different numbers in pair 0"),
+        (lambda: audit(private(), [(RING, nx.path_graph(6)), (RING, RING)]), "no neighbours in pair 1"),
+        (lambda: audit(private(), [(RING, nx.empty_graph(6))]), "must differ in one edge"),
+        (lambda: audit(PrivateSBM("censored", delta=0.01), [LABELS]), "must differ in one edge"),
+        (lambda: audit(private(lam="noisy-density"), 3), "lam must be the same for both graphs"),
+        (lambda: adjacency(RING, num_nodes=6), "num_nodes is for an edge_index, got 6 with a networkx graph"),
+        (lambda: RandomizedResponseSBM(a=3).fit(RING), "a and b must be given together"),
+        (lambda: RandomizedResponseSBM(a=3, b=3).fit(RING), "a must be greater than 3"),
+        (lambda: SpectralLaplaceSBM(lam=np.nan).fit(RING), "lam must be at least 0"),
+        (lambda: ConcentrationSBM(a=2, b=1, lam=0.3).fit(RING), r"lam must be left alone: it is \(p \+ q\) / 2"),
+        (lambda: margin(RING, 0.3, model="general", eta=-1.0), "eta must be greater than 0"),
+        (lambda: margin(RING, 0.3, model="general", exact_limit=1.5), "exact_limit must be an integer"),
+        (lambda: utility_report(100, (60, 5)), r"degrees\[0\] must be greater than 0 and at most 50.0"),
+        (lambda: utility_report(100, (30, 60)), r"degrees\[1\] must be greater than 0 and at most 50.0"),
+        (lambda: utility_report(100, (30, 6), rho=1.0), "rho must be greater than 0 and less than 1"),
+        (lambda: utility_report(100, (30, 6), model="none"), "model must be one of"),
+        (lambda: explain_refusal(PrivateSBM(a=60, b=1), 100), "a must be at most n / ln n"),
         (lambda: utility_report(2, (1, 1)), "n must be an integer at least 3"),
         (lambda: utility_report(100, (0, 1)), r"degrees\[0\] must be greater than 0"),
         (lambda: utility_report(100, (5, 0)), r"degrees\[1\] must be greater than 0"),
@@ -322,8 +390,13 @@ def test_ledger_budgets(name):
     ],
 )
 def test_functions(call, message):
-    with pytest.raises((ValueError, AttributeError), match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         call()
+
+
+def test_pairs_that_differ_in_a_label_are_neighbours_under_relabel():
+    assert audit(PrivateSBM("censored", delta=0.01, neighbor="relabel"), [LABELS]).pairs == 1
+    assert audit(private(), np.int64(2)).pairs == 2
 
 
 def test_budget_exceeded_spends_nothing_and_looks_at_nothing():

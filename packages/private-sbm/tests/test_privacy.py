@@ -1,9 +1,11 @@
 """Nothing private leaves but through `labels_`: repr, pickles, files, warnings, errors, logs, standard output."""
 
+import inspect
 import io
 import json
 import logging
 import pickle  # noqa: TID251 (what a pickle holds is what is tested)
+import re
 import warnings
 from contextlib import redirect_stderr, redirect_stdout
 from copy import deepcopy
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 from private_sbm import PrivacyLedger, PrivateSBM, RandomizedResponseSBM, Release, SpectralLaplaceSBM, asymmetric_sbm
 from sklearn.base import clone
+from sklearn.pipeline import Pipeline, make_pipeline
 
 OPTIONS = {"a": 12, "b": 1, "delta": 1e-3, "noise": "laplace"}
 CERTIFIED = asymmetric_sbm(60, 0.5, 12, 1, 0)[0]
@@ -41,6 +44,26 @@ def test_two_graphs_that_are_both_refused_look_the_same(tmp_path):
     assert not second.unsafe_diagnostics_["certified"]
     assert visible(first, tmp_path / "a") == visible(second, tmp_path / "b")
     assert first.result_ == second.result_ == Release(False, None, 1e-6, 1e-3, "proved")
+
+
+def shown_in_a_notebook(thing):
+    return str(thing._repr_mimebundle_()) + getattr(thing, "_repr_html_", str)()
+
+
+def test_notebooks_show_neither_diagnostics_nor_seed():
+    """scikit-learn's tables list all attributes that end with an underscore, and all parameters."""
+    first, second = refused(CERTIFIED, random_state=987654321), refused(EMPTY, random_state=987654321)
+    ids = re.compile(r"sk-(estimator-id|container-id)-\d+")
+    assert ids.sub("", shown_in_a_notebook(first)) == ids.sub("", shown_in_a_notebook(second))
+    noisy = RandomizedResponseSBM(random_state=987654321).fit(CERTIFIED)
+    for thing in (first, second, noisy, make_pipeline(first), SpectralLaplaceSBM(random_state=987654321)):
+        shown = shown_in_a_notebook(thing)
+        assert "unsafe" not in shown
+        assert "decided" not in shown
+        assert "987654321" not in shown + repr(thing) or isinstance(thing, Pipeline)  # it prints its steps' parameters
+    assert "unsafe_diagnostics_" not in dir(first)
+    assert {"labels_", "result_", "fit"} <= set(dir(first))
+    assert not [name for name, _ in inspect.getmembers(first) if "unsafe" in name and not name.startswith("_")]
 
 
 def test_two_graphs_with_the_same_release_look_the_same(tmp_path):
@@ -97,6 +120,14 @@ def test_saved_and_loaded(tmp_path, eps):
     assert loaded.n_features_in_ == 60
     with pytest.raises(AttributeError, match="only after fit"):
         _ = loaded.unsafe_diagnostics_
+
+
+def test_numbers_of_numpy_are_saved_as_numbers(tmp_path):
+    options = {"eps": np.float32(0.5), "delta": np.float64(1e-3), "exact_limit": np.int64(9), "strict": np.True_}
+    fitted = PrivateSBM(a=12, b=np.float32(1), **options, random_state=np.int64(3)).fit(CERTIFIED)
+    loaded = PrivateSBM.load(fitted.save(tmp_path / "release"))
+    assert loaded.get_params() == fitted.get_params() | {"random_state": None}
+    assert loaded.result_._replace(labels=None) == fitted.result_._replace(labels=None)
 
 
 def test_fitting_is_silent_whatever_the_graph(caplog):

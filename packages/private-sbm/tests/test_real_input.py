@@ -58,6 +58,27 @@ def test_snap_with_isolated_vertices(tmp_path):
         load_graph(path, nodes=2)
 
 
+def test_vertices_of_a_list_are_given(tmp_path):
+    """Which vertices have an edge is secret: with `nodes` one edge less changes neither names nor their order."""
+    both = write(tmp_path / "a.edges", ["b c", "d a"])
+    less = write(tmp_path / "b.edges", ["b c"])
+    names = ["a", "b", "c", "d", "e"]
+    assert list(load_graph(both, nodes=names).nodes) == list(load_graph(less, nodes=names).nodes) == names
+    assert list(load_graph(both).nodes) != list(load_graph(less).nodes)
+    signed = write(tmp_path / "a.signed", ["b c +"])
+    assert list(load_graph(signed, nodes=names).nodes) == names
+    for path in (both, signed):
+        with pytest.raises(ValueError, match="line 1: vertices must be among the given nodes, got another"):
+            load_graph(path, nodes=["a", "b"])
+        for nodes in (5, "abcde"):
+            with pytest.raises(TypeError, match="nodes must be"):
+                load_graph(path, nodes=nodes)
+    with pytest.raises(TypeError, match="nodes must be an integer"):
+        load_graph(write(tmp_path / "g.txt", ["0 1"]), nodes=["0", "1"])
+    with pytest.raises(ValueError, match="nodes must be left out for mtx"):
+        load_graph(tmp_path / "g.mtx", nodes=5)
+
+
 def test_signed_lists(tmp_path):
     path = write(tmp_path / "g.signed", ["% a comment", "a b +", "b c -", "c,a,-2.5", "b a 1 1289241912"])
     graph = load_graph(path)
@@ -166,7 +187,8 @@ def run(capsys, *arguments):
 
 def test_release_and_save(tmp_path, capsys):
     path = write(tmp_path / "g.edges", [f"v{u} v{v}" for u, v in GRAPH.edges])
-    options = ("--a", 15, "--b", 1, "--eps", 50, "--delta", DELTA)
+    nodes = ("--nodes", write(tmp_path / "names.txt", [f"v{u}" for u in GRAPH.nodes]))
+    options = ("--a", 15, "--b", 1, *nodes, "--eps", 50, "--delta", DELTA)
     status, out, _ = run(capsys, "release", path, *options, "--save", tmp_path / "out")
     found = json.loads(out)
     assert status == 0
@@ -174,20 +196,47 @@ def test_release_and_save(tmp_path, capsys):
     assert found["guarantee"] == "proved"
     assert same_partition({name[1:]: label for name, label in found["labels"].items()})
     assert PrivateSBM.load(tmp_path / "out").labels_.tolist() == list(found["labels"].values())
-    status, out, _ = run(capsys, "release", path, *options[:4], "--eps", 1e-6, "--delta", DELTA, "--no-strict")
+    status, out, _ = run(capsys, "release", path, *options[:6], "--eps", 1e-6, "--delta", DELTA, "--no-strict")
     assert json.loads(out)["labels"] is None
-    status, out, _ = run(capsys, "release", path, "--lam", 0.3, "--delta", DELTA, "--noise", "laplace", "--eps", 50)
+    rest = ("--lam", 0.3, "--delta", DELTA, "--noise", "laplace", "--eps", 50)
+    status, out, _ = run(capsys, "release", path, *nodes, *rest)
     assert status == 0
+    snap = write(tmp_path / "g.txt", [f"{u} {v}" for u, v in GRAPH.edges])
+    status, out, _ = run(capsys, "release", snap, "--nodes", 120, *options[:4], *options[6:])
+    assert len(json.loads(out)["labels"]) == 120
+    matrix = tmp_path / "g.mtx"
+    mmwrite(matrix, nx.to_scipy_sparse_array(GRAPH, format="coo", dtype=np.int64), symmetry="symmetric")
+    general = ("--model", "general", "--no-outliers", "--lam", 0.2, "--eps", 50, "--delta", DELTA)
+    assert set(json.loads(run(capsys, "release", matrix, *general)[1])["labels"].values()) == {0, 1}
+    with_eta = run(capsys, "release", matrix, "--model", "general", "--eta", 4.0, "--lam", 0.2, *general[5:])
+    assert set(json.loads(with_eta[1])["labels"].values()) == {0, 1}
+
+
+def test_a_list_without_its_vertices_is_not_released(tmp_path, capsys):
+    for name in ("g.edges", "g.txt", "g.signed"):
+        status, out, err = run(capsys, "release", write(tmp_path / name, ["1 2 +"]), "--lam", 0.3)
+        assert (status, out) == (2, "")
+        assert "--nodes must be given" in err
+        assert "secret" in err
 
 
 def test_wrong_usage(tmp_path, capsys):
     path = write(tmp_path / "g.edges", ["a b"])
-    status, out, err = run(capsys, "release", path)
+    nodes = ("--nodes", write(tmp_path / "names.txt", ["a", "b", "c"]))
+    status, out, err = run(capsys, "release", path, *nodes)
     assert (status, out) == (2, "")
     assert "a and b must be given" in err
-    assert run(capsys, "release", tmp_path / "none.edges", "--lam", 0.3)[0] == 2
-    assert run(capsys, "threshold", "--b", 2)[0] == 2
-    assert run(capsys, "release", path, "--lam", "median")[0] == 2
+    for wrong in (
+        ("release", tmp_path / "none.edges", *nodes, "--lam", 0.3),
+        ("release", path, "--nodes", tmp_path / "none.txt", "--lam", 0.3),
+        ("release", path, *nodes, "--lam", "median"),
+        ("release", path, *nodes, "--lam", 0.3, "--neighbor", "relabel"),
+        ("release", write(tmp_path / "g.txt", ["0 1"]), "--nodes", "many", "--lam", 0.3),
+        ("threshold", "--b", 2),
+    ):
+        status, out, err = run(capsys, *wrong)
+        assert (status, out) == (2, "")
+        assert err.startswith("private-sbm: ")
     with pytest.raises(SystemExit):
         main(["reproduce"])
 
@@ -198,6 +247,11 @@ def test_threshold_outlook_audit_scale(capsys):
     assert float(run(capsys, "threshold", *censored, "--gamma", 4)[1]) == pytest.approx(
         2 * float(run(capsys, "threshold", *censored)[1]), rel=1e-5
     )
+    assert float(run(capsys, "threshold", *censored, "--neighbor", "relabel")[1]) == pytest.approx(
+        2 * float(run(capsys, "threshold", *censored)[1]), rel=1e-5
+    )
+    shared = ("--model", "general", "--a", 40, "--b", 2, "--rho", 0.3)
+    assert float(run(capsys, "threshold", *shared, "--no-outliers")[1]) < float(run(capsys, "threshold", *shared)[1])
     status, out, _ = run(capsys, "outlook", "--n", 1500, "--degrees", 73, 7.3)
     assert status == 0
     assert "expected margin" in out

@@ -118,16 +118,21 @@ def audit(
 
     Raises:
         TypeError, ValueError: for a negative or fractional number of pairs or samples; no pairs where pairs are to be
-            made for something that is not a `PrivateSBM`; graphs that are none.
+            made for something that is not a `PrivateSBM`; pairs that are no neighbours; graphs that are none; a
+            penalty that is drawn anew for every graph ("noisy-density").
     """
     require_range("samples", samples, low=0, integer=True)
+    if getattr(mechanism, "lam", None) == "noisy-density" and getattr(mechanism, "model", "") != "censored":
+        raise ValueError(
+            "lam must be the same for both graphs of a pair, got 'noisy-density'. Audit the test at a number for lam: "
+            "the noisy count before it is a release of its own, with its own eps."
+        )
     gen, report = rng(seed), AuditReport()
-    if isinstance(pairs, int):
+    if isinstance(pairs, (int, np.integer)):
         require_range("pairs", pairs, low=1, integer=True)
-        given = make_pairs(setting_of(mechanism, n), pairs, gen)
+        given = make_pairs(setting_of(mechanism, n), int(pairs), gen)
     else:
-        signed = getattr(mechanism, "model", "") == "censored"
-        given = [Pair(adjacency(first, signed)[0], adjacency(second, signed)[0], 0.0) for first, second in pairs]
+        given = _given(mechanism, pairs)
     if mechanism.tail(1.0) > mechanism.delta * (1 + SLACK):
         report._add("tail")
     seen: list[tuple[float, float, Evidence, Evidence]] = []
@@ -139,6 +144,22 @@ def audit(
         worst = [*sorted(seen, key=lambda item: -item[0])[:3], *sorted(seen, key=lambda item: -item[1])[:2]]
         _sample(mechanism, [(first, second) for *_, first, second in worst], samples, seed, report)
     return report
+
+
+def _given(mechanism: Mechanism, pairs: Sequence[tuple[object, object]]) -> list[Pair]:
+    """Pairs of graphs as they were handed over, if each differs in one edge (under "relabel": or one label)."""
+    signed = getattr(mechanism, "model", "") == "censored"
+    most = 2 if getattr(mechanism, "neighbor", "edge") == "relabel" else 1
+    found = [Pair(adjacency(first, signed)[0], adjacency(second, signed)[0], 0.0) for first, second in pairs]
+    if not found:
+        raise ValueError("pairs must be one or more, got none: nothing would be audited.")
+    for place, pair in enumerate(found):
+        if pair.first.shape != pair.second.shape:
+            raise ValueError(f"pairs must be graphs of the same vertices, got different numbers in pair {place}.")
+        change = np.abs((pair.first - pair.second).data)
+        if np.count_nonzero(change) != 2 or change.max() > most:
+            raise ValueError(f"pairs must differ in one edge, got no neighbours in pair {place}.")
+    return found
 
 
 def setting_of(mechanism: Mechanism, n: int | None) -> Setting:

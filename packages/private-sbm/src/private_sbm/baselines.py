@@ -9,15 +9,15 @@ from typing import Self
 import networkx as nx
 import numpy as np
 from offprints.checks import require_choice, require_range
-from scipy import sparse
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh
-from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.base import ClusterMixin
 
 from private_sbm import solvers
-from private_sbm.certificates import DENSE, FLOOR
+from private_sbm.certificates import DENSE, FLOOR, least
 from private_sbm.estimator import Evidence, PrivateSBM, Release
-from private_sbm.graphs import Matrix, adjacency, dense, operator
-from private_sbm.mechanism import integers, require_eps
+from private_sbm.graphs import Matrix, adjacency, dense, greatest_degree, operator
+from private_sbm.mechanism import require_eps
+from private_sbm.shown import Discreet
 from private_sbm.thresholds import tau
 
 
@@ -106,7 +106,7 @@ def _objective(a: np.ndarray, lam: float, signs: np.ndarray) -> np.ndarray:
     return np.einsum("si,ij,sj->s", signs, a, signs) - lam * signs.sum(axis=1) ** 2
 
 
-class _Perturbed(ClusterMixin, BaseEstimator):
+class _Perturbed(ClusterMixin, Discreet):
     """Noise on every pair first, then anything: labels always come out, and may be wrong."""
 
     result_: Release
@@ -124,13 +124,6 @@ class _Perturbed(ClusterMixin, BaseEstimator):
     def released(self) -> bool:
         """Whether there are labels: `result_.released`."""
         return self.result_.released
-
-    def __getstate__(self) -> dict[str, object]:
-        """Pickles hold no seed once fitted: with it the noise could be taken off."""
-        state = dict(super().__getstate__())
-        if "result_" in state:
-            state["random_state"] = None
-        return state
 
 
 class RandomizedResponseSBM(_Perturbed):
@@ -151,7 +144,7 @@ class RandomizedResponseSBM(_Perturbed):
         result_: a `Release`.
 
     Raises:
-        TypeError, ValueError: from `fit`: eps <= 0, an unknown model or solver, X no graph.
+        TypeError, ValueError: from `fit`: eps <= 0, an unknown model or solver, not 0 < b < a, X no graph.
     """
 
     def __init__(
@@ -170,6 +163,11 @@ class RandomizedResponseSBM(_Perturbed):
         require_eps(self.eps)
         require_choice("model", self.model, ("asymmetric", "censored"))
         require_choice("solver", self.solver, ("sdp", "spectral"))
+        if (self.a is None) != (self.b is None):
+            raise ValueError("a and b must be given together, or neither, got one of them.")
+        if self.a is not None and self.b is not None:
+            require_range("b", self.b, low=0, low_open=True)
+            require_range("a", self.a, low=self.b, low_open=True, because="b")
         a, _ = adjacency(X, signed=self.model == "censored", num_nodes=num_nodes)
         n, labels = a.shape[0], None
         if n >= 3:
@@ -219,7 +217,7 @@ class SpectralLaplaceSBM(_Perturbed):
         result_: a `Release`.
 
     Raises:
-        TypeError, ValueError: from `fit`: eps <= 0, X no graph.
+        TypeError, ValueError: from `fit`: eps <= 0, lam < 0, X no graph.
     """
 
     def __init__(self, eps: float = 1.0, lam: float | None = None, random_state: int | None = None) -> None:
@@ -230,6 +228,8 @@ class SpectralLaplaceSBM(_Perturbed):
     def fit(self, X: object, y: object = None, *, num_nodes: int | None = None) -> Self:
         """Add noise, take signs, refine on the noisy matrix."""
         require_eps(self.eps)
+        if self.lam is not None:
+            require_range("lam", self.lam, low=0)
         a, _ = adjacency(X, num_nodes=num_nodes)
         n, labels = a.shape[0], None
         if n >= 3:
@@ -254,27 +254,24 @@ class MLEStability(PrivateSBM):
     Takes the arguments of `PrivateSBM` (asymmetric and censored model).
     """
 
-    def evidence(self, X: object, below: object = None) -> Evidence:
-        """The optimum and its distance to another; not differentially private.
-
-        Raises:
-            ValueError: for the general model, or more than 14 vertices.
-        """
-        self._validate()
+    def _validate(self) -> None:
+        super()._validate()
         require_choice("model", self.model, ("asymmetric", "censored"))
-        a: Matrix = X if isinstance(X, sparse.csr_array) else adjacency(X, signed=self.model == "censored")[0]
-        n = a.shape[0]
+
+    def _validate_size(self, n: int) -> None:
+        super()._validate_size(n)
         require_range("number of vertices", n, low=0, high=solvers.ENUMERABLE)
-        lam, _ = self._penalties(a, integers(self.random_state))
-        signs = _all_signs(n)
+
+    def _solved(self, a: Matrix, lam: float, eta: float | None) -> Evidence:
+        """The optimum and its distance to another."""
+        signs = _all_signs(a.shape[0])
         values = _objective(a.toarray(), lam, signs)
         order = np.argsort(-values)
-        best = signs[order[0]]
         reach = 8.0 if self.neighbor == "relabel" else 4.0  # what one step changes of value(s) - value(t), at most
-        gap = float(values[order[0]] - values[order[1]]) if len(order) > 1 else 0.0
+        gap = float(values[order[0]] - values[order[1]])
         if gap <= 1e-9:
             return Evidence(0.0, None, True, lam, None)
-        return Evidence(gap / reach, solvers.canonical(best), True, lam, None)
+        return Evidence(gap / reach, solvers.canonical(signs[order[0]]), True, lam, None)
 
     def guarantee(self, n: int) -> str:
         """Enumeration is complete."""
@@ -289,25 +286,28 @@ class ConcentrationSBM(PrivateSBM):
     `PrivateSBM` (asymmetric model, a and b given).
     """
 
-    def evidence(self, X: object, below: object = None) -> Evidence:
-        """The certified partition with the bound by concentration; not differentially private.
-
-        Raises:
-            ValueError: for another model, or without a and b.
-        """
+    def _validate(self) -> None:
         require_choice("model", self.model, ("asymmetric",))
         if self.a is None or self.b is None:
             raise ValueError("a and b must be given: the bound compares with the expected adjacency.")
-        self._validate()
-        a: Matrix = X if isinstance(X, sparse.csr_array) else adjacency(X)[0]
-        n = a.shape[0]
-        p, q = self.a * log(n) / n, self.b * log(n) / n
-        lam = (p + q) / 2
-        found = solvers.solve(a, lam, self.solver)
-        if found.s is None or found.certificate is None:
-            return Evidence(0.0, None, found.decided, lam, None)
-        margin = max(0.0, concentration_margin(a, found.s, p, q) - FLOOR / 2)
-        return Evidence(margin, solvers.canonical(found.s), True, lam, None)
+        if self.lam != "tau":
+            raise ValueError(f"lam must be left alone: it is (p + q) / 2 here, got {self.lam!r}.")
+        super()._validate()
+
+    def _penalties(self, graph: Matrix, below: object) -> tuple[float, float | None]:
+        p, q = self._densities(graph.shape[0])
+        return (p + q) / 2, None
+
+    def _densities(self, n: int) -> tuple[float, float]:
+        return float(self.a or 0.0) * log(n) / n, float(self.b or 0.0) * log(n) / n
+
+    def _solved(self, a: Matrix, lam: float, eta: float | None) -> Evidence:
+        """The certified partition with the bound by concentration."""
+        found = super()._solved(a, lam, eta)
+        if found.labels is None:
+            return found
+        bound = concentration_margin(a, 1.0 - 2.0 * found.labels, *self._densities(a.shape[0]))
+        return found._replace(margin=max(0.0, bound - FLOOR / 2))
 
 
 def concentration_margin(a: Matrix, s: np.ndarray, p: float, q: float) -> float:
@@ -323,7 +323,6 @@ def concentration_margin(a: Matrix, s: np.ndarray, p: float, q: float) -> float:
     if n <= DENSE:
         norm = float(np.abs(np.linalg.eigvalsh(np.column_stack([apply(e) for e in np.eye(n)]))).max())
     else:
-        start = np.cos(np.arange(n, dtype=float) ** 2)
-        moved = operator(n, apply)
-        norm = float(np.abs(eigsh(moved, k=1, which="LM", v0=start, tol=1e-8, return_eigenvectors=False)[0]))
+        bound = greatest_degree(a) + (lam + half) * n + p
+        norm = max(-least(operator(n, lambda x, sign=sign: sign * apply(x)), bound)[0] for sign in (1.0, -1.0))
     return (float(d.min()) - norm + p) / 2

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from private_sbm.auditing import audit
-from private_sbm.data import FORMATS, load_graph
+from private_sbm.data import FORMATS, LISTS, format_of, load_graph
 from private_sbm.estimator import PrivateSBM
 from private_sbm.explain import utility_report
 from private_sbm.mechanism import NOISES
+from private_sbm.parameters import NEIGHBORS
+from private_sbm.penalty import LAMS
 from private_sbm.scale import measure
 from private_sbm.thresholds import MODELS, private_threshold
 
@@ -31,6 +33,8 @@ def _parser() -> argparse.ArgumentParser:
     release = verbs.add_parser("release", help="labels of a graph file, or null, as JSON")
     release.add_argument("file", type=Path)
     release.add_argument("--format", choices=sorted(set(FORMATS.values())), help="by default from the suffix")
+    nodes = "the public vertices of a list of edges: their number (snap), or a file with a name a line (edges, signed)"
+    release.add_argument("--nodes", help=nodes)
     release.add_argument("--save", type=Path, help="write the release here too (safetensors and JSON)")
     release.add_argument("--no-strict", action="store_true", help="release even where the solver is heuristic")
     _model_options(release)
@@ -71,6 +75,9 @@ def _model_options(parser: argparse.ArgumentParser) -> None:
     add("--b", type=float, help="n q / ln n, public")
     add("--rho", type=float, help="size of the smallest community over n, public")
     add("--lam", default="tau", help="tau, balanced, noisy-density or a number")
+    add("--eta", default="auto", help="trace penalty of the general model with outliers: auto or a number")
+    add("--no-outliers", action="store_true", help="general model: every vertex is in a cluster")
+    add("--neighbor", choices=NEIGHBORS, default="edge", help="relabel: a flipped label is one step too (censored)")
 
 
 def _privacy_options(parser: argparse.ArgumentParser) -> None:
@@ -81,15 +88,18 @@ def _privacy_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _estimator(options: argparse.Namespace) -> PrivateSBM:
-    lam = options.lam if options.lam in ("tau", "balanced", "noisy-density") else float(options.lam)
+    lam = options.lam if options.lam in LAMS else float(options.lam)
+    eta = options.eta if options.eta == "auto" else float(options.eta)
     return PrivateSBM(
-        options.model, a=options.a, b=options.b, rho=options.rho, lam=lam, eps=options.eps, delta=options.delta,
-        noise=options.noise, strict=not getattr(options, "no_strict", False),
+        options.model, a=options.a, b=options.b, rho=options.rho, lam=lam, eta=eta, eps=options.eps,
+        delta=options.delta, noise=options.noise, neighbor=options.neighbor, outliers=not options.no_outliers,
+        strict=not getattr(options, "no_strict", False),
     )  # fmt: skip
 
 
 def _release(options: argparse.Namespace) -> int:
-    graph = load_graph(options.file, options.format)
+    kind = options.format or format_of(options.file)
+    graph = load_graph(options.file, kind, _nodes(options.nodes, kind))
     estimator = _estimator(options).fit(graph)
     result = estimator.result_
     labels = None
@@ -101,12 +111,30 @@ def _release(options: argparse.Namespace) -> int:
     return 0
 
 
+def _nodes(given: str | None, kind: str) -> int | list[str] | None:
+    """The vertices of a list; a release names them all, so they must not come from the edges.
+
+    Raises:
+        ValueError: if a list comes without.
+    """
+    if given is None:
+        if kind in LISTS:
+            raise ValueError(f"--nodes must be given for {kind}: which vertices have an edge is secret.")
+        return None
+    if kind == "snap":
+        return int(given)
+    return Path(given).read_text(encoding="utf-8").split()
+
+
 def _threshold(options: argparse.Namespace) -> int:
     if options.a is None:
         raise ValueError("--a must be given: n p / ln n.")
     rho = 0.5 if options.rho is None else options.rho
-    found = private_threshold(options.model, gamma=options.gamma, a=options.a, b=options.b, rho=rho, xi=options.xi)
-    print(f"{found:.6g}")
+    found = private_threshold(
+        options.model, gamma=options.gamma, a=options.a, b=options.b, rho=rho, xi=options.xi,
+        outliers=not options.no_outliers,
+    )  # fmt: skip
+    print(f"{2 * found if options.neighbor == 'relabel' else found:.6g}")
     return 0
 
 

@@ -1,15 +1,17 @@
 """Readers of graph files: edge lists, SNAP, signed lists, GraphML, Matrix Market; and networkx's own graphs.
 
 Networks whose edges are private: Section 1 of the paper. An error names file, line and field, not the content.
+Lists of edges do not say which vertices there are: which ones have an edge is as secret as the edges, so for a private
+release the vertices come from elsewhere (`nodes`).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from xml.etree.ElementTree import ParseError
 
 import networkx as nx
 import numpy as np
-from offprints.checks import require_choice
+from offprints.checks import require_choice, require_kind, require_range
 from scipy.io import mmread
 from scipy.sparse import coo_array
 
@@ -21,30 +23,60 @@ FORMATS = {
 }  # fmt: skip
 
 
-def load_graph(path: str | Path, kind: str | None = None, nodes: int | None = None) -> nx.Graph:
+LISTS = ("edges", "signed", "snap")
+"""Formats that hold no vertices but the ends of edges."""
+
+
+def load_graph(path: str | Path, kind: str | None = None, nodes: int | Sequence[str] | None = None) -> nx.Graph:
     """An undirected simple graph from a file.
 
     Args:
         path: the file.
         kind: "edges" (two names a line, further fields are ignored), "snap" (integers, `#` comments), "signed" (two
             names and a sign: edge attribute `label`), "graphml" or "mtx"; by default from the suffix.
-        nodes: "snap": number of vertices 0..nodes-1, so that isolated ones count too.
+        nodes: the public vertices of a list, in the order of the labels to come: "snap": their number, 0..nodes-1;
+            "edges" and "signed": their names. None: the ends of the edges, which is private only if every vertex is
+            known to have an edge.
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: for an unknown format or suffix, and for a line or file that is not in the format.
+        TypeError: if `nodes` is of another kind than the format takes.
+        ValueError: for an unknown format or suffix, `nodes` with a format that has its own, and for a line or file that
+            is not in the format or names another vertex.
     """
     path = Path(path)
-    if kind is None:
+    kind = format_of(path) if kind is None else require_choice("kind", kind, READERS)
+    if nodes is not None and kind not in LISTS:
+        raise ValueError(f"nodes must be left out for {kind}, which lists its vertices, got {type(nodes).__name__}.")
+    return READERS[kind](path) if kind not in LISTS else READERS[kind](path, nodes)
+
+
+def format_of(path: Path) -> str:
+    """The format that the suffix stands for.
+
+    Raises:
+        ValueError: if it stands for none.
+    """
+    if path.suffix not in FORMATS:
         known = ", ".join(sorted(FORMATS))
-        if path.suffix not in FORMATS:
-            raise ValueError(f"kind must be given for a suffix other than {known}, got {path.suffix!r}.")
-        kind = FORMATS[path.suffix]
-    readers: dict[str, Callable[[], nx.Graph]] = {
-        "edges": lambda: read_edges(path), "snap": lambda: read_snap(path, nodes), "signed": lambda: read_signed(path),
-        "graphml": lambda: read_graphml(path), "mtx": lambda: read_matrix_market(path),
-    }  # fmt: skip
-    return readers[require_choice("kind", kind, readers)]()
+        raise ValueError(f"kind must be given for a suffix other than {known}, got {path.suffix!r}.")
+    return FORMATS[path.suffix]
+
+
+def _named(nodes: Sequence[str] | None) -> nx.Graph:
+    """The graph without edges of these vertices."""
+    graph = nx.Graph()
+    if nodes is not None:
+        require_kind("nodes", nodes, Sequence, hint="Pass the names of the vertices.")
+        if isinstance(nodes, str):
+            raise TypeError("nodes must be a sequence of names, got one text.")
+        graph.add_nodes_from(nodes)
+    return graph
+
+
+def _require_known(path: Path, number: int, graph: nx.Graph, ends: Sequence[str], nodes: Sequence[str] | None) -> None:
+    if nodes is not None and not all(end in graph for end in ends):
+        raise ValueError(f"{path}, line {number}: vertices must be among the given nodes, got another.")
 
 
 def _fields(path: Path, least: int) -> Iterator[tuple[int, list[str]]]:
@@ -60,14 +92,16 @@ def _fields(path: Path, least: int) -> Iterator[tuple[int, list[str]]]:
             yield number, fields
 
 
-def read_edges(path: str | Path) -> nx.Graph:
+def read_edges(path: str | Path, nodes: Sequence[str] | None = None) -> nx.Graph:
     """Two node names a line, separated by blanks, tabs or a comma; names stay text.
 
     Raises:
-        ValueError: naming the line with a single field.
+        ValueError: naming the line with a single field, or a name that is not among `nodes`.
     """
-    graph = nx.Graph()
-    graph.add_edges_from((fields[0], fields[1]) for _, fields in _fields(Path(path), 2))
+    graph, path = _named(nodes), Path(path)
+    for number, (u, v, *_) in _fields(path, 2):
+        _require_known(path, number, graph, (u, v), nodes)
+        graph.add_edge(u, v)
     return graph
 
 
@@ -77,7 +111,10 @@ def read_snap(path: str | Path, nodes: int | None = None) -> nx.Graph:
     Raises:
         ValueError: naming line and field that is no integer, or a node beyond `nodes`.
     """
-    graph = nx.Graph() if nodes is None else nx.empty_graph(nodes)
+    graph = nx.Graph()
+    if nodes is not None:
+        require_range("nodes", nodes, low=0, integer=True)
+        graph = nx.empty_graph(nodes)
     for number, fields in _fields(Path(path), 2):
         ends = [_integer(path, number, place, text) for place, text in enumerate(fields[:2], 1)]
         if nodes is not None and not all(0 <= end < nodes for end in ends):
@@ -86,14 +123,16 @@ def read_snap(path: str | Path, nodes: int | None = None) -> nx.Graph:
     return graph
 
 
-def read_signed(path: str | Path) -> nx.Graph:
+def read_signed(path: str | Path, nodes: Sequence[str] | None = None) -> nx.Graph:
     """Two node names and a sign a line (positive or negative number, or + and -): edge attribute `label` of 1 or -1.
 
     Raises:
-        ValueError: naming the line whose third field is no sign, or that contradicts an earlier one.
+        ValueError: naming the line whose third field is no sign, that contradicts an earlier one, or that has a name
+            which is not among `nodes`.
     """
-    graph = nx.Graph()
-    for number, (u, v, text, *_) in _fields(Path(path), 3):
+    graph, path = _named(nodes), Path(path)
+    for number, (u, v, text, *_) in _fields(path, 3):
+        _require_known(path, number, graph, (u, v), nodes)
         try:
             value = {"+": 1.0, "-": -1.0}.get(text) or float(text)
         except ValueError:
@@ -160,3 +199,8 @@ def _integer(path: str | Path, number: int, place: int, text: str) -> int:
         return int(text)
     except ValueError:
         raise ValueError(f"{path}, line {number}, field {place}: must be an integer.") from None
+
+
+READERS: dict[str, Callable[..., nx.Graph]] = {
+    "edges": read_edges, "snap": read_snap, "signed": read_signed, "graphml": read_graphml, "mtx": read_matrix_market,
+}  # fmt: skip

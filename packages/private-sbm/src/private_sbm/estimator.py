@@ -7,28 +7,26 @@ graph was certified are as secret as the edges; they are kept out of repr, pickl
 import warnings
 from collections.abc import Callable
 from importlib.metadata import version
-from math import sqrt
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from offprints import checkpoint
-from offprints.checks import Problems, require_choice, require_kind, require_range
+from offprints.checks import require_kind
 from scipy import sparse
-from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.base import ClusterMixin
+from sklearn.utils.validation import check_is_fitted
 
-from private_sbm import exact, solvers
+from private_sbm import exact, parameters, solvers
 from private_sbm.certificates import to_margin
 from private_sbm.general import solve_general
 from private_sbm.graphs import Matrix, adjacency
 from private_sbm.ledger import PrivacyLedger
-from private_sbm.mechanism import NOISES, integers, release_probability, released, require_delta, require_eps
-from private_sbm.penalty import LAMS, balanced_penalty, noise_level, noisy_density, tau_penalty, trace_penalty
-from private_sbm.thresholds import MODELS
+from private_sbm.mechanism import integers, release_probability, released
+from private_sbm.penalty import balanced_penalty, noise_level, noisy_density, tau_penalty, trace_penalty
+from private_sbm.shown import SECRET, Discreet
 
 METHOD = "private-sbm"
-SECRET = "random_state"
-NEIGHBORS = ("edge", "relabel")
 
 
 class Release(NamedTuple):
@@ -68,7 +66,7 @@ class Evidence(NamedTuple):
     eta: float | None
 
 
-class PrivateSBM(ClusterMixin, BaseEstimator):
+class PrivateSBM(ClusterMixin, Discreet):
     """Exact communities under (eps, delta)-edge privacy, for every graph, or a refusal.
 
     Releases when L + X > T: L the certificate margin (1-Lipschitz in edge changes), X Laplace noise of 1 / eps,
@@ -143,12 +141,15 @@ class PrivateSBM(ClusterMixin, BaseEstimator):
             BudgetExceededError: from the ledger.
         """
         self._validate()
+        if ledger is not None:
+            require_kind("ledger", ledger, PrivacyLedger)
         a, _ = adjacency(X, signed=self.model == "censored", num_nodes=num_nodes)
         n = a.shape[0]
+        self._validate_size(n)
         if n > 1 and self.delta >= 1 / n:
             warnings.warn(f"delta = {self.delta:g} is at least 1 / n: one vertex may be exposed.", stacklevel=2)
         guarantee, below = self.guarantee(n), integers(self.random_state)
-        total = self.eps + (self.eps_density if self._counts_edges() else 0.0)
+        total = float(self.eps) + (float(self.eps_density) if self._counts_edges() else 0.0)
         if ledger is not None:
             ledger.spend(total, self.delta, f"PrivateSBM, {self.model}, n = {n}")
         self.n_features_in_ = n
@@ -165,7 +166,7 @@ class PrivateSBM(ClusterMixin, BaseEstimator):
             if found.labels is not None and self.noisy_test(found.margin, below):
                 labels = found.labels
         self.labels_ = labels
-        self.result_ = Release(labels is not None, labels, total, self.delta, guarantee)
+        self.result_ = Release(labels is not None, labels, total, float(self.delta), guarantee)
         return self
 
     def evidence(self, X: object, below: Callable[[int], int] | None = None) -> Evidence:
@@ -175,8 +176,14 @@ class PrivateSBM(ClusterMixin, BaseEstimator):
             TypeError, ValueError: see the class.
         """
         self._validate()
-        a = X if isinstance(X, sparse.csr_array) else adjacency(X, signed=self.model == "censored")[0]
-        lam, eta = self._penalties(a, below or integers(self.random_state))
+        a: Matrix = X if isinstance(X, sparse.csr_array) else adjacency(X, signed=self.model == "censored")[0]
+        self._validate_size(a.shape[0])
+        if a.shape[0] < 3:
+            return Evidence(0.0, None, True, 0.0, None)
+        return self._solved(a, *self._penalties(a, below or integers(self.random_state)))
+
+    def _solved(self, a: Matrix, lam: float, eta: float | None) -> Evidence:
+        """The certified partition at these penalties."""
         if self.model == "general":
             found = solve_general(a, lam, eta, int(self.exact_limit))
             margin = found.certificate.margin if found.certificate is not None else 0.0
@@ -204,7 +211,12 @@ class PrivateSBM(ClusterMixin, BaseEstimator):
 
     @property
     def released(self) -> bool:
-        """Whether labels were released: `result_.released`."""
+        """Whether labels were released: `result_.released`.
+
+        Raises:
+            NotFittedError: before `fit`.
+        """
+        check_is_fitted(self)
         return self.result_.released
 
     @property
@@ -226,10 +238,12 @@ class PrivateSBM(ClusterMixin, BaseEstimator):
         """Write parameters (without the seed) and the released labels, as safetensors with a JSON sidecar.
 
         Raises:
-            AttributeError: before `fit`.
+            NotFittedError: before `fit`.
         """
+        check_is_fitted(self)
         result = self.result_
-        config = {name: value for name, value in self.get_params().items() if name != SECRET}
+        plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in self._public()}
+        config: dict[str, object] = dict(plain)
         config["result"] = {"released": result.released, "eps": result.eps, "guarantee": result.guarantee}
         tensors = {} if result.labels is None else {"labels": result.labels}
         config["n"] = self.n_features_in_
@@ -252,18 +266,8 @@ class PrivateSBM(ClusterMixin, BaseEstimator):
         loaded.n_features_in_ = n
         return loaded
 
-    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
-        """Parameters without the seed."""
-        shown, hidden = self.get_params(), type(self)()
-        return super(PrivateSBM, hidden.set_params(**{**shown, SECRET: None})).__repr__(N_CHAR_MAX)
-
-    def __getstate__(self) -> dict[str, object]:
-        """Pickles hold no diagnostics and, once fitted, no seed."""
-        state = dict(super().__getstate__())
-        state.pop("_unsafe", None)
-        if "result_" in state:
-            state[SECRET] = None
-        return state
+    def _public(self) -> list[tuple[str, Any]]:
+        return [(name, value) for name, value in self.get_params().items() if name != SECRET]
 
     def _counts_edges(self) -> bool:
         return self.model != "censored" and isinstance(self.lam, str) and self.lam == "noisy-density"
@@ -292,46 +296,10 @@ class PrivateSBM(ClusterMixin, BaseEstimator):
             return lam, float(self.eta)
         if a and b:
             return lam, trace_penalty(n, lam * n / np.log(n), self.rho, a, b)
-        return lam, 1.5 * noise_level(n, lam * n / np.log(n)) if n > 1 else sqrt(2)
+        return lam, 1.5 * noise_level(n, lam * n / np.log(n))
 
     def _validate(self) -> None:
-        require_choice("model", self.model, MODELS)
-        require_kind("lam", self.lam, (str, int, float, np.floating))
-        with Problems("PrivateSBM") as problems:
-            if self.partial:
-                problems.add(
-                    "partial must be False: which part of the communities is certified depends on the edges, and "
-                    "releasing it is not private. Split the vertices by a public rule and fit each part."
-                )
-            for name, choices in (("neighbor", NEIGHBORS), ("noise", NOISES), ("solver", solvers.SOLVERS)):
-                problems.check(require_choice, name, getattr(self, name), choices)
-            problems.check(require_eps, self.eps)
-            problems.check(require_delta, self.delta)
-            if self.neighbor == "relabel" and self.model != "censored":
-                problems.add(f"neighbor must be 'edge' in the {self.model} model, got 'relabel': edges have no label.")
-            if self.model != "censored":
-                self._validate_penalties(problems)
+        parameters.check(self)
 
-    def _validate_penalties(self, problems: Problems) -> None:
-        """lam, eta, rho, a and b, as far as they are used."""
-        problems.check(require_range, "eps_density", self.eps_density, low=0, low_open=True)
-        problems.check(require_range, "exact_limit", self.exact_limit, low=0, integer=True)
-        if self.rho is not None:
-            problems.check(require_range, "rho", self.rho, low=0, high=1, low_open=True, high_open=True)
-        if isinstance(self.lam, str):
-            problems.check(require_choice, "lam", self.lam, LAMS)
-        else:
-            problems.check(require_range, "lam", self.lam, low=0, high=1, low_open=True, high_open=True)
-        if isinstance(self.eta, str):
-            problems.check(require_choice, "eta", self.eta, ("auto",))
-        else:
-            problems.check(require_range, "eta", self.eta, low=0, low_open=True)
-        if self.lam == "balanced" and self.model == "general" and self.rho is None:
-            problems.add("rho must be given with lam='balanced' in the general model: the smallest cluster's share.")
-        automatic = self.model == "general" and self.outliers and self.eta == "auto" and self.lam != "noisy-density"
-        needed = (isinstance(self.lam, str) and self.lam != "noisy-density") or automatic
-        if needed and (self.a is None or self.b is None):
-            problems.add("a and b must be given: public model parameters. Or pass lam='noisy-density'.")
-        if self.a is not None and self.b is not None:
-            problems.check(require_range, "b", self.b, low=0, low_open=True)
-            problems.check(require_range, "a", self.a, low=self.b, low_open=True, because="b")
+    def _validate_size(self, n: int) -> None:
+        parameters.check_size(self, n)

@@ -6,12 +6,13 @@ Nothing here reads a graph, so nothing here costs privacy.
 from dataclasses import dataclass
 from math import ceil, inf, log
 
-from offprints.checks import require_range
+from offprints.checks import require_choice, require_range
 
 from private_sbm.estimator import PrivateSBM
 from private_sbm.mechanism import release_probability, threshold_T
 from private_sbm.penalty import balanced_penalty, predicted_margin
 from private_sbm.thresholds import (
+    MODELS,
     asymmetric_exponent,
     censored_exponent,
     delta_exponent,
@@ -78,6 +79,7 @@ def explain_refusal(estimator: PrivateSBM, n: int, xi: float | None = None) -> O
     """
     require_range("n", n, low=3, integer=True)
     estimator._validate()
+    estimator._validate_size(n)
     model = _Public(estimator, xi)
     margin = model.margin(n)
     limit = threshold_T(estimator.eps, estimator.delta, estimator.noise)
@@ -128,12 +130,16 @@ def utility_report(
         An `Outlook`.
 
     Raises:
-        TypeError, ValueError: for n < 3 or degrees that are not positive (the second may be 0 in the censored model).
+        TypeError, ValueError: for n < 3, degrees that are not positive (the second may be 0 in the censored model) or
+            that exceed the number of vertices there.
     """
     require_range("n", n, low=3, integer=True)
     inside, across = degrees
-    require_range("degrees[0]", inside, low=0, low_open=True)
-    require_range("degrees[1]", across, low=0, low_open=model != "censored")
+    require_choice("model", model, MODELS)
+    require_range("rho", rho, low=0, high=1, low_open=True, high_open=True)
+    room = (n, n) if model == "censored" else (rho * n, (1 - rho) * n)
+    require_range("degrees[0]", inside, low=0, high=room[0], low_open=True, because="so many vertices there are")
+    require_range("degrees[1]", across, low=0, high=room[1], low_open=model != "censored", because="likewise")
     delta = n**-2.0 if delta is None else delta
     common = {"eps": eps, "delta": delta, "noise": noise, "exact_limit": exact_limit}
     if model == "censored":

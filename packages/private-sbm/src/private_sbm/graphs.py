@@ -52,6 +52,8 @@ def adjacency(
             included, or two signs for one pair. What the weights are, and where, is not told.
     """
     if isinstance(graph, nx.Graph):
+        if num_nodes is not None:
+            raise ValueError(f"num_nodes is for an edge_index, got {num_nodes!r} with a networkx graph. Leave it out.")
         return _from_networkx(graph, signed, label)
     edges = getattr(graph, "edge_index", None)
     if edges is not None:
@@ -104,10 +106,15 @@ def _from_edges(edges: object, num_nodes: int | None, signed: bool) -> tuple[Mat
 def _from_matrix(graph: Matrix, signed: bool) -> tuple[Matrix, list[Hashable]]:
     if not sparse.issparse(graph):
         require_kind("graph", graph, (np.ndarray, Sequence), hint="Pass a networkx graph, a matrix or an edge_index.")
+        if isinstance(graph, np.ma.MaskedArray):
+            raise TypeError("graph must be without a mask, got a masked array. Fill it.")
         try:
-            graph = np.asarray(graph, dtype=float)
+            real = np.asarray(graph)
+            graph = real if real.dtype.kind == "c" else real.astype(float)
         except (TypeError, ValueError):
             raise ValueError("graph must be a matrix of numbers, got other entries.") from None
+    if graph.dtype.kind == "c":
+        raise TypeError("graph must be a matrix of real numbers, got complex ones.")
     if len(graph.shape) != 2 or graph.shape[0] != graph.shape[1]:
         raise ValueError(f"graph must be of shape (n, n), got {tuple(graph.shape)}.")
     matrix = sparse.coo_array(graph)

@@ -37,11 +37,14 @@ def margin(
         exact_limit: general model: up to how many vertices SCS decides absence.
 
     Raises:
-        TypeError, ValueError: for an unknown model or neighbour relation, a negative lam, or no undirected graph.
+        TypeError, ValueError: for an unknown model or neighbour relation, a negative penalty, or no undirected graph.
     """
     require_choice("model", model, MODELS)
     require_choice("neighbor", neighbor, ("edge", "relabel") if model == "censored" else ("edge",))
     require_range("lam", lam, low=0)
+    require_range("exact_limit", exact_limit, low=0, integer=True)
+    if eta is not None:
+        require_range("eta", eta, low=0, low_open=True)
     a, _ = adjacency(A, signed=model == "censored")
     if a.shape[0] < 3:
         return 0.0, None

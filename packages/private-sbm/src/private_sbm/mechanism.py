@@ -152,7 +152,7 @@ def discrete_laplace(eps: float | Fraction, below: Callable[[int], int]) -> int:
         ValueError: if eps <= 0.
     """
     require_range("eps", eps, low=0, low_open=True)
-    share = Fraction(eps)
+    share = eps if isinstance(eps, Fraction) else Fraction(float(eps))
     while True:
         negative = below(2) == 1
         size = _geometric(share, below)
