@@ -71,6 +71,10 @@ def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     safetensors.numpy.save_file({"w": np.ones(1)}, file)
     with pytest.raises(ValueError, match="without its header"):
         checkpoint.load(file, method="toy")
+    for strange in ("[]", "{}"):
+        safetensors.numpy.save_file({"w": np.ones(1)}, file, {"offprints": strange})
+        with pytest.raises(ValueError, match="without its header"):
+            checkpoint.load(file, method="toy")
     safetensors.numpy.save_file({"w": np.ones(1)}, file, {"offprints": "{"})
     with pytest.raises(ValueError, match="must be a whole safetensors file"):
         checkpoint.load(file, method="toy")

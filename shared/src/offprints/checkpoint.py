@@ -115,7 +115,7 @@ def load(
             tensors = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118 (no mapping)
     except (SafetensorError, json.JSONDecodeError) as error:
         raise ValueError(f"{file} must be a whole safetensors file, got {error}. It may be truncated.") from error
-    if header is None:
+    if not isinstance(header, dict) or not {"format", "method", "version", "config"} <= set(header):
         raise ValueError(f"{file} must be a checkpoint of {method}, got a safetensors file without its header.")
     if header["format"] != FORMAT:
         raise ValueError(
