@@ -9,7 +9,18 @@ import pytest
 from private_sbm import MLEStability, PrivateSBM, audit
 from private_sbm.auditing import AuditReport, setting_of
 from private_sbm.mechanism import laplace_tail, threshold_T, usable_margin
-from private_sbm.neighbours import make_pairs, planted_margin, walk
+from private_sbm.neighbours import (
+    EXHAUSTIVE,
+    Setting,
+    changed,
+    make_pairs,
+    planted,
+    planted_margin,
+    suspects,
+    walk,
+    weakened,
+    worst_flip,
+)
 
 MODELS = {
     "asymmetric": {"lam": 0.3},
@@ -124,6 +135,49 @@ def test_a_threshold_lowered_by_half_of_delta_is_caught(name):
 def test_every_broken_mechanism_is_caught_for_every_seed(broken):
     for seed in range(20):
         assert "loss" in audit(broken(**MODELS["censored"], **PRIVACY), 500, seed=seed).violations
+
+
+@pytest.mark.parametrize(
+    ("broken", "kinds"),
+    [(PrivateSBM, set()), (Stretched, {"jump", "loss"}), (Forgetful, {"jump", "output", "loss"}), (Lowered, {"tail"})],
+)
+def test_an_estimator_as_users_have_it_is_audited_at_its_own_penalty(broken, kinds):
+    """a and b are given, so the graphs have many vertices: weak pairs are found along the eigenvector."""
+    estimator = broken(a=10, b=1, **PRIVACY)
+    assert setting_of(estimator, None).n > EXHAUSTIVE
+    report = audit(estimator, 150, seed=2)
+    assert kinds <= set(report.violations) <= kinds | ({"output", "loss"} if kinds else kinds)
+    assert report.near >= 0.35 * report.pairs
+    assert report.max_jump > 0.9
+
+
+@pytest.mark.parametrize("model", ["asymmetric", "censored"])
+def test_suspects_are_the_worst_pairs(model):
+    """Of all neighbours, the one with the least margin is among the suspects, or as good as one."""
+    gen, found = np.random.default_rng(0), 0
+    for _ in range(6):
+        setting = Setting(model, 26, 0.3 if model == "asymmetric" else 0.0, None, 2.0, False)
+        a, labels = planted(setting, gen, 0.97, equal=True)
+        a = weakened(setting, a, labels, gen)
+        margin = planted_margin(setting, a, labels)
+        every = [other for i in range(26) for j in range(i) for other in changed(setting, a, i, j)]
+        least = min(planted_margin(setting, other, labels) for other in every)
+        worst = worst_flip(setting, a, labels, margin, gen)
+        found += margin > least
+        assert planted_margin(setting, worst, labels) <= least + 0.25 * (margin - least)
+    assert found >= 4
+
+
+def test_suspects_of_the_general_model_lose_an_inner_edge():
+    setting = Setting("general", 30, 0.3, 2.0, 2.0, True)
+    gen = np.random.default_rng(0)
+    a, labels = planted(setting, gen, 0.9)
+    for i, j in suspects(setting, a, labels):
+        assert a[i, j] == 1
+        assert labels[i] == labels[j] >= 0
+    before = min(a[i, labels == labels[i]].sum() for i in range(30) if labels[i] >= 0)
+    worst = worst_flip(setting, a, labels, 1.0, gen)
+    assert min(worst[i, labels == labels[i]].sum() for i in range(30) if labels[i] >= 0) == before - 1
 
 
 class Honest(Lowered):

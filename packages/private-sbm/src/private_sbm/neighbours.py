@@ -52,7 +52,9 @@ def planted_margin(setting: Setting, a: np.ndarray, labels: np.ndarray) -> float
     return to_margin(certificate(a, setting.lam, 1.0 - 2.0 * labels).lam2, setting.step)
 
 
-def planted(setting: Setting, gen: np.random.Generator, purity: float) -> tuple[np.ndarray, np.ndarray]:
+def planted(
+    setting: Setting, gen: np.random.Generator, purity: float, equal: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
     """A dense graph with communities: an edge disagrees with its planted place with probability 1 - purity."""
     n = setting.n
     if setting.model == "general":
@@ -61,7 +63,7 @@ def planted(setting: Setting, gen: np.random.Generator, purity: float) -> tuple[
         labels = np.repeat([0, 1, -1], [first, n - out - first, out])
         same = (labels[:, None] == labels) & (labels[:, None] >= 0)
     else:
-        cut = int(gen.integers(n // 2 - n // 8, n // 2 + n // 8 + 1))
+        cut = n // 2 if equal else int(gen.integers(n // 2 - n // 8, n // 2 + n // 8 + 1))
         labels = (np.arange(n) >= cut).astype(np.int64)
         same = labels[:, None] == labels
     wrong = gen.random((n, n)) > purity
@@ -74,17 +76,19 @@ def planted(setting: Setting, gen: np.random.Generator, purity: float) -> tuple[
 
 
 def weakened(setting: Setting, a: np.ndarray, labels: np.ndarray, gen: np.random.Generator) -> np.ndarray:
-    """Two vertices keep two or three neighbours only, of their own side: an edge between them may undo the certificate.
+    """Two vertices keep few neighbours, of their own side: an edge between them may undo the certificate.
 
-    Each then has a surplus near 2, along directions that hardly overlap with the rest, so that one wrong edge moves
+    So few that each has a surplus near 2, along directions that hardly overlap with the rest: one wrong edge moves
     lam_2 by nearly 2, from just below 2 to below 0.
     """
     a = a.copy()
+    pull = setting.lam * (len(labels) - 2 * int(labels.sum()))  # what the sizes of the sides take off d on side 0
     for side in (0, 1):
         members = np.flatnonzero(labels == side)
         i, others = members[0], members[1:]
         a[i, :] = a[:, i] = 0.0
-        kept = gen.choice(others, min(int(gen.integers(2, 4)), len(others)), replace=False)
+        wanted = int(gen.integers(2, 4)) + round(pull if side == 0 else -pull)
+        kept = gen.choice(others, min(max(wanted, 1), len(others)), replace=False)
         a[i, kept] = a[kept, i] = 1.0
     return a
 
@@ -112,23 +116,47 @@ def changed(setting: Setting, a: np.ndarray, i: int, j: int) -> list[np.ndarray]
     return found
 
 
+def suspects(setting: Setting, a: np.ndarray, labels: np.ndarray) -> list[tuple[int, int]]:
+    """Pairs whose change lowers the planted margin most, to first order.
+
+    A step against s at {i, j} lowers lam_2 by (u_i - s_i s_j u_j)^2, u its eigenvector. In the general model: the pairs
+    of the vertex with the fewest edges into its cluster.
+    """
+    n = len(a)
+    if setting.model == "general":
+        inside = np.where(labels >= 0, (a * (labels[:, None] == labels)).sum(axis=1), np.inf)
+        weak = int(inside.argmin())
+        return [(weak, int(j)) for j in np.flatnonzero((labels == labels[weak]) & (a[weak] > 0))[:TRIES]]
+    s = 1.0 - 2.0 * labels
+    vec, sides = certificate(a, setting.lam, s).vec, np.outer(s, s)
+    possible = a * sides > -1 if setting.model == "censored" else (a > 0) == (sides > 0)
+    drop = np.where(possible, (vec[:, None] - sides * vec) ** 2, -1.0)
+    drop[np.tril_indices(n)] = -1.0
+    top = np.argpartition(drop, -TRIES, axis=None)[-TRIES:]
+    return [(int(i), int(j)) for i, j in zip(*np.unravel_index(top, drop.shape), strict=True)]
+
+
 def worst_flip(
     setting: Setting, a: np.ndarray, labels: np.ndarray, margin: float, gen: np.random.Generator
 ) -> np.ndarray:
     """The neighbour whose planted margin is least: of all where the margin is near 1, else of a few."""
     n = len(a)
-    if NEAR[0] <= margin <= NEAR[1] and n <= EXHAUSTIVE:
+    if n > EXHAUSTIVE:
+        options = [other for i, j in suspects(setting, a, labels) for other in changed(setting, a, i, j)]
+    elif NEAR[0] <= margin <= NEAR[1]:
         options = [other for i in range(n) for j in range(i) for other in changed(setting, a, i, j)]
     else:
         options = [flipped(setting, a, gen) for _ in range(TRIES)]
+    options = options or [flipped(setting, a, gen)]
     return min(options, key=lambda other: planted_margin(setting, other, labels))
 
 
 def walk(setting: Setting, gen: np.random.Generator) -> list[Pair]:
     """Successive neighbours from a planted graph, mostly downhill, until the certificate breaks."""
     least = 0.97 if setting.model == "general" else 0.9
-    a, labels = planted(setting, gen, float(gen.uniform(least, 1.0)))
-    if setting.model != "general" and gen.random() < 0.5:
+    weak = setting.model != "general" and gen.random() < 0.5
+    a, labels = planted(setting, gen, float(gen.uniform(least, 1.0)), equal=weak and setting.n > EXHAUSTIVE)
+    if weak:
         a = weakened(setting, a, labels, gen)
     margin, found = planted_margin(setting, a, labels), []
     for _ in range(6 * setting.n):

@@ -5,6 +5,7 @@ exponents predict instead; `noisy-density` needs no parameters and spends some e
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from math import log, sqrt
 
 import numpy as np
@@ -49,6 +50,7 @@ def predicted_margin(model: str, n: int, t: float, rho: float, a: float, b: floa
     return max(0.0, min(inner - eta, (eta - noise_level(n, b)) / 2, outer))
 
 
+@lru_cache(maxsize=64)
 def balanced_penalty(model: str, n: int, rho: float, a: float, b: float, outliers: bool) -> float:
     """The lam in (q, p) of the greatest predicted margin, on a grid of 399 (the first of equals beyond tau)."""
     grid = b + (a - b) * np.arange(1, 400) / 400
