@@ -19,7 +19,7 @@ from dfa_rag import (
 from dfa_rag import _reference as reference
 from dfa_rag.merging import Merger
 from dfa_rag.similarity import lookahead
-from dfa_rag.tree import TURN_END, build_tree
+from dfa_rag.tree import TURN_END, build_tree, needed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -40,8 +40,8 @@ HAND = [
 ]
 
 
-def literal(dialogues, tau):
-    return reference.tree({d.id: [set(r.tags) for r in align(d)] for d in dialogues}, tau)
+def literal(dialogues, tau, share=None):
+    return reference.tree({d.id: [set(r.tags) for r in align(d)] for d in dialogues}, tau, share)
 
 
 def shape(root):
@@ -210,9 +210,21 @@ def test_other_ids_give_the_same_automaton():
 
 
 def test_a_branch_needs_tau_dialogues():
-    dfa = DialogueDFA(7, None).fit(HAND)
+    dfa = DialogueDFA(7, None, min_share=None).fit(HAND)
     assert dfa.transitions == {(0, None): 1, (1, None): 2}
     assert dfa.ids(2) == {"d1", "d2", "d5", "d6"}
+
+
+def test_a_share_makes_branches_with_fewer_than_tau_dialogues():
+    assert [needed(n, 5, 0.2) for n in (1, 3, 10, 11, 15, 16, 25, 26, 90)] == [2, 2, 2, 3, 3, 4, 5, 5, 5]
+    assert [needed(n, 1, 0.2) for n in (1, 90)] == [1, 1]
+    assert needed(90, 5, None) == 5
+    two_of_six = DialogueDFA(7, None, min_share=0.4).fit(HAND)  # ⌈0.4 · 6⌉ = 3: a (4) and then b (1 of the other two)
+    assert {t for (q, t) in two_of_six.transitions if q == 0} == {"a", None}
+    assert DialogueDFA(7, None).fit(HAND) == DialogueDFA(7, None, min_share="auto").fit(HAND)
+    assert {t for (q, t) in DialogueDFA(7, None).fit(HAND).transitions if q == 0} == {"a", None}
+    paper = DialogueDFA(7, None, "paper").fit(HAND)
+    assert {t for (q, t) in paper.transitions if q == 0} == {None}
 
 
 def test_the_order_of_the_tags_of_a_turn_does_not_matter():
@@ -313,9 +325,9 @@ def test_examples_hold_no_later_turn_and_not_the_dialogue_itself(retriever):
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
-@given(logs(), st.integers(1, 3))
-def test_the_tree_is_the_literal_one(dialogues, tau):
-    assert fast_shape(DialogueDFA(tau, None).fit(dialogues)) == shape(literal(dialogues, tau))
+@given(logs(), st.integers(1, 6), st.sampled_from([None, 0.2, 0.4, 1.0]))
+def test_the_tree_is_the_literal_one(dialogues, tau, share):
+    assert fast_shape(DialogueDFA(tau, None, min_share=share).fit(dialogues)) == shape(literal(dialogues, tau, share))
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
@@ -334,7 +346,8 @@ def test_merging_is_the_literal_one_on_workflows(similarity, noise):
     dfa = DialogueDFA(3, similarity=similarity).fit(dialogues)
     phi = reference.phi_sim if similarity == "paper" else lambda a, b: reference.phi_ahead(a, b, 4)
     assert dfa.merge_history
-    assert fast_shape(dfa) == shape(reference.merge(literal(dialogues, 3), phi, dfa.threshold))
+    share = None if similarity == "paper" else 0.2
+    assert fast_shape(dfa) == shape(reference.merge(literal(dialogues, 3, share), phi, dfa.threshold))
 
 
 def test_a_similarity_of_ones_own_is_used():
@@ -396,15 +409,19 @@ def test_the_belief_by_hand():
     assert belief.off_path == pytest.approx(two / (one + two))
     belief = tracker.advance(tracker.start(), [], "user")
     assert belief.weights == pytest.approx((0.75, 0.25))
-    # aside: with chance 0.3 the turn is off the path; {zzz} is foreign on every way: 0.2 / 2 each
+    # aside: with chance 0.3 the turn is off the path; x (known) is foreign on every way, 0.2 / 2; zzz only on the path
     aside = BeliefTracker(dfa, 0.1, 0.2, restart=0.0, aside=0.3)
-    belief = aside.advance(aside.start(), ["zzz"], "user")
-    weights = np.array([0.75 * 0.1, 0.25 * 0.1, 0.3])
-    weights /= weights.sum()
-    assert belief.weights == pytest.approx(weights[:2])
-    assert belief.aside == ((0, pytest.approx(weights[2])),)
-    assert belief.off_path == pytest.approx(1.0)
-    assert belief.best() == 0
+    for tags, on, off in ((["x"], 0.1, 0.1), (["zzz"], 0.1, 1.0), (["zzz", "x"], 0.01, 0.1)):
+        belief = aside.advance(aside.start(), tags, "user")
+        weights = np.array([0.75 * 0.1 * on, 0.25 * 0.1 * on, 0.3 * off])
+        weights /= weights.sum()
+        assert belief.weights == pytest.approx(weights[:2])
+        assert belief.aside == ((0, pytest.approx(weights[2])),)
+        assert belief.off_path == pytest.approx(1.0)
+        assert belief.best() == 0
+    # the answer to it (zzz: foreign, 0.2 / 2 on the path, 1 off it) leads back to the start
+    back = aside.advance(belief, ["zzz"], "system")
+    assert back == ((0,), (1.0,), (), pytest.approx(1.0))  # on the path all dialogues end with x or y
     # restart: 0.5 of the mass is anywhere, by visits: user entries are the start alone
     again = BeliefTracker(dfa, 0.1, 0.2, restart=0.5, aside=0.0)
     belief = again.advance(again.start(), ["a"], "user")

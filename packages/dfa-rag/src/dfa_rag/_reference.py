@@ -4,6 +4,8 @@ States are sets of dialogue ids in plain dictionaries; nothing is indexed or rem
 as ("tag", name), so that it cannot be the end.
 """
 
+import math
+
 END = ("end",)
 
 
@@ -21,15 +23,16 @@ def letters(state: State) -> set:
     return set(state.next)
 
 
-def tree(dialogues: dict, tau: int) -> State:
-    """Step 2. `dialogues`: id -> list of sets of tags, the user's first."""
+def tree(dialogues: dict, tau: int, share: float | None = None) -> State:
+    """Step 2. `dialogues`: id -> list of sets of tags, the user's first; with a share, rarer branches too."""
 
     def build(q: State, r: int, remaining: dict) -> None:
         rest = dict(remaining)
+        enough = tau if share is None else min(tau, max(2, math.ceil(share * len(rest) - 1e-9)))
         while True:
             every = sorted({t for tags in rest.values() for t in tags})
             counted = [(-len([i for i in rest if t in rest[i]]), t) for t in every]
-            if not counted or -min(counted)[0] < tau:
+            if not counted or -min(counted)[0] < enough:
                 break
             t = min(counted)[1]
             ids = {i for i in rest if t in rest[i]}

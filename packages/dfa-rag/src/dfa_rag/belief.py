@@ -6,7 +6,7 @@ Here every way through the turn is weighed by how likely it is to have been seen
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from offprints.checks import require_range
@@ -30,22 +30,22 @@ class Belief(NamedTuple):
 
     def best(self) -> int:
         """The most likely state; −1 if nothing is left."""
-        pairs = [*zip(self.states, self.weights, strict=True), *self.aside]
-        return max(pairs, key=lambda pair: pair[1])[0] if pairs else -1
+        if self.aside and (not self.states or self.aside[0][1] > self.weights[0]):
+            return self.aside[0][0]
+        return self.states[0] if self.states else -1
 
 
 @dataclass(frozen=True)
 class _Side:
-    """The ways through the turns of one role."""
+    """The ways through the turns of one role; entries are held by their place among those of their role."""
 
     entries: np.ndarray  # entry states of this role
-    source: np.ndarray  # path -> place in entries
-    target: np.ndarray  # path -> state behind it
-    prior: np.ndarray  # path -> log share of the passes of its entry
-    lengths: np.ndarray  # path -> number of tags
-    matrix: Any  # (codes, paths) sparse 0/1
     support: np.ndarray  # entry -> share of visits
-    letters: int  # tags that this role uses
+    source: np.ndarray  # path -> place of the entry it starts from
+    target: np.ndarray  # path -> place, among the other role's, of the entry behind it
+    unseen: np.ndarray  # path -> log share of the passes of its entry, and of none of its tags being seen
+    holders: dict[int, np.ndarray]  # code -> paths that have it (an inverted index)
+    foreign: float  # log-likelihood of a tag that is not the path's
 
 
 class BeliefTracker:
@@ -53,8 +53,9 @@ class BeliefTracker:
 
     A way through a turn with tag set P from entry e to the next entry e' has prior passes(P, e') / passes(e) and
     likelihood ∏_{t ∈ P} [t seen: 1 − d, else d] · ∏_{t seen, t ∉ P} i / |Σ_role|. With probability `aside` a user turn
-    and the answer to it are off the path (all their tags are foreign) and lead back to e; with probability `restart`
-    the conversation is anywhere, by support. The `beam` most likely states are kept.
+    and the answer to it are off the path and lead back to e: all their tags are foreign, i / |Σ_role| each if the
+    automaton knows them, 1 if not. With probability `restart` the conversation is anywhere, by support. The `beam` most
+    likely states are kept.
 
     Args:
         dfa: a fitted automaton.
@@ -83,31 +84,38 @@ class BeliefTracker:
         self.restart = require_range("restart", restart, low=0, high=1)
         self.aside = require_range("aside", aside, low=0, high=1)
         self.beam = None if beam is None else require_range("beam", beam, low=1, integer=True)
+        lists = dfa.automaton
+        self._place = np.zeros(len(lists), dtype=np.int64)
+        self._entries = {}
+        for role in ROLES:
+            own = [q for q in range(len(lists)) if lists.entry[q] and lists.roles[q] == role]
+            self._place[own] = range(len(own))
+            self._entries[role] = np.array(own, dtype=np.int64)
         self._sides = {role: self._side(role) for role in ROLES}
 
     def _side(self, role: str) -> _Side:
-        from scipy.sparse import csr_array
-
-        lists = self.dfa.automaton
-        entries = [q for q in range(len(lists)) if lists.entry[q] and lists.roles[q] == role]
-        source, target, passes, words = [], [], [], []
-        for place, q in enumerate(entries):
+        lists, entries = self.dfa.automaton, self._entries[role]
+        source, target, shares, words = [], [], [], []
+        for place, q in enumerate(entries.tolist()):
             for path in lists.turn_paths(q):
                 if path.to >= 0:
                     source.append(place)
                     target.append(path.to)
-                    passes.append(path.passes / max(1, len(lists.visits[q])))
+                    shares.append(path.passes / max(1, len(lists.visits[q])))
                     words.append(path.codes)
         letters = {t for q, edges in enumerate(lists.children) for t in edges if t and lists.roles[q] == role}
-        rows = [code for word in words for code in word]
-        columns = [k for k, word in enumerate(words) for _ in word]
-        shape = (len(lists.tags) + 1, len(words))
+        holders: dict[int, list[int]] = {}
+        for k, word in enumerate(words):
+            for code in word:
+                holders.setdefault(code, []).append(k)
+        lengths = np.array([len(word) for word in words], dtype=float)
         support = np.array([len(lists.visits[q]) for q in entries], dtype=float)
         return _Side(
-            np.array(entries, dtype=np.int64), np.array(source, dtype=np.int64), np.array(target, dtype=np.int64),
-            np.log(np.array(passes, dtype=float)), np.array([len(word) for word in words], dtype=float),
-            csr_array((np.ones(len(rows)), (rows, columns)), shape=shape), support / max(1.0, support.sum()),
-            max(1, len(letters)),
+            entries, support / max(1.0, support.sum()), np.array(source, dtype=np.int64),
+            self._place[np.array(target, dtype=np.int64)],
+            np.log(np.array(shares, dtype=float)) + lengths * np.log(self.drop),
+            {code: np.array(paths) for code, paths in holders.items()},
+            float(np.log(self.insert / max(1, len(letters)))),
         )  # fmt: skip
 
     def start(self) -> Belief:
@@ -123,36 +131,34 @@ class BeliefTracker:
         side, lists = self._sides[role], self.dfa.automaton
         if any(lists.roles[q] != role for q in belief.states):
             raise ValueError(f"the belief must be over {role} states, got one over the other side's.")
-        held = np.zeros(len(lists))
-        held[list(belief.states)] = belief.weights
-        here = (1 - self.restart) * held[side.entries] + self.restart * side.support
+        held = np.zeros(len(side.entries))
+        held[self._place[list(belief.states)]] = belief.weights
+        here = (1 - self.restart) * held + self.restart * side.support
         seen = normalise_tags(tags)
-        codes = [lists.codes[tag] for tag in seen if tag in lists.codes]
-        foreign = np.log(self.insert / side.letters)
-        shared = side.matrix[codes].sum(axis=0) if codes else np.zeros(len(side.source))
-        chance = side.prior + shared * np.log1p(-self.drop) + (side.lengths - shared) * np.log(self.drop)
+        noise = len(seen) * side.foreign  # all tags are foreign
+        beyond = sum(tag in lists.codes for tag in seen) * side.foreign  # off the path unknown ones are no surprise
         with np.errstate(divide="ignore"):
-            chance += (len(seen) - shared) * foreign + np.log(here[side.source])
-            away = np.log(self.aside * here) if role == USER else np.log([weight for _, weight in belief.aside])
-        away = away + len(seen) * foreign
+            chance = side.unseen + (np.log(here) + noise)[side.source]
+            away = np.log(self.aside * here if role == USER else [weight for _, weight in belief.aside]) + beyond
+        explained = np.zeros(len(chance), dtype=bool)
+        for tag in seen:
+            if (paths := side.holders.get(lists.codes.get(tag, -1))) is not None:
+                chance[paths] += np.log1p(-self.drop) - np.log(self.drop) - side.foreign
+                explained[paths] = True
         top = max(chance.max(initial=-np.inf), away.max(initial=-np.inf))
         if not np.isfinite(top):
             return self._anywhere(role)
         weights, beside = np.exp(chance - top), np.exp(away - top)
-        total = weights.sum() + beside.sum()
-        off_path = float((weights[shared == 0].sum() + beside.sum()) / total) if seen else 0.0
-        found = np.bincount(side.target, weights, len(lists)).astype(float)  # of nothing it gives integers
-        apart = np.zeros(len(lists))
-        origin = side.entries if role == USER else [q for q, _ in belief.aside]
-        (apart if role == USER else found)[origin] += beside
-        kept, left = self._greatest(found), self._greatest(apart)
-        total = found[kept].sum() + apart[left].sum()
-        return Belief(
-            tuple(kept.tolist()),
-            tuple((found[kept] / total).tolist()),
-            tuple(zip(left.tolist(), (apart[left] / total).tolist(), strict=True)),
-            off_path,
-        )
+        off_path = float((weights[~explained].sum() + beside.sum()) / (weights.sum() + beside.sum())) if seen else 0.0
+        behind = self._entries[ROLES[1 - ROLES.index(role)]]
+        found = np.bincount(side.target, weights, len(behind)).astype(float)  # of nothing it gives integers
+        if role != USER:  # back to where the conversation was
+            np.add.at(found, self._place[[q for q, _ in belief.aside]], beside)
+            beside = beside[:0]
+        kept, left = self._greatest(found), self._greatest(beside)
+        total = found[kept].sum() + beside[left].sum()
+        apart = zip(side.entries[left].tolist(), (beside[left] / total).tolist(), strict=True)
+        return Belief(tuple(behind[kept].tolist()), tuple((found[kept] / total).tolist()), tuple(apart), off_path)
 
     def _greatest(self, weights: np.ndarray) -> np.ndarray:
         """The states of the beam, those without weight left out."""

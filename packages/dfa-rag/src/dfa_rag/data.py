@@ -7,6 +7,7 @@ set of tags T_{i,r}. `align` brings what logs really hold into that form without
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import NamedTuple
 
 from offprints.checks import Problems, require_choice, require_kind
@@ -78,6 +79,11 @@ class Round(NamedTuple):
 def normalise_tag(tag: str) -> str:
     """Lower case, NFKC, no leading `#`, inner spaces as `-`, no control characters; may come out empty."""
     require_kind("a tag", tag, str)
+    return _normalised(tag)
+
+
+@lru_cache(maxsize=65536)
+def _normalised(tag: str) -> str:
     text = unicodedata.normalize("NFKC", tag).casefold().strip().lstrip("#")
     text = "".join(" " if unicodedata.category(c)[0] in "CZ" else c for c in text)
     return "-".join(text.split())

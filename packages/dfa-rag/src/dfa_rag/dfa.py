@@ -12,7 +12,7 @@ from dfa_rag import describing, editing, export, state, walking
 from dfa_rag.automaton import Automaton
 from dfa_rag.data import ROLES, Dialogue, align, check_dialogues, normalise_tags
 from dfa_rag.describing import Explanation
-from dfa_rag.learning import THRESHOLDS, Settings, learn
+from dfa_rag.learning import SHARE, THRESHOLDS, Settings, learn
 from dfa_rag.merging import Merge
 from dfa_rag.similarity import Similarity
 from dfa_rag.walking import StepResult
@@ -34,6 +34,9 @@ class DialogueDFA:
             from next tag ("⊣" for the end of a turn) to count.
         lookahead: letters that the look-ahead follows.
         max_states: λ is lowered in tenths until the automaton has no more states than this.
+        min_share: a tag in fewer than τ dialogues branches too if these are this share of the state's, and two at
+            least; None is τ alone, "auto" None with "paper" and 0.2 with others. Without it the branches of a stage
+            that is met on many ways are cut in each of its copies, before merging could add them up.
         on_repeat: what to do with turns of one role in a row, "join" or "keep" (see `dfa_rag.data.align`).
 
     Attributes:
@@ -52,17 +55,18 @@ class DialogueDFA:
         lookahead: int = 4,
         max_states: int | None = None,
         on_repeat: str = "join",
+        min_share: float | str | None = "auto",
     ) -> None:
         self.min_support = require_range("min_support", min_support, low=1, integer=True, hint="It is the paper's τ.")
         if not callable(similarity):
-            require_choice(
-                "similarity", similarity, tuple(THRESHOLDS), hint="Or pass a function of two count mappings."
-            )
-        if isinstance(merge_threshold, str):
-            require_choice("merge_threshold", merge_threshold, ("auto",), hint="Or a number in [0, 1], or None.")
-        elif merge_threshold is not None:
-            require_range("merge_threshold", merge_threshold, low=0, high=1, hint="It is the paper's λ.")
-        self.merge_threshold, self.similarity = merge_threshold, similarity
+            require_choice("similarity", similarity, tuple(THRESHOLDS), hint="Or a function of two count mappings.")
+        level, share = ("merge_threshold", merge_threshold, "the paper's λ"), ("min_share", min_share, "beside τ")
+        for name, value, what in (level, share):
+            if isinstance(value, str):
+                require_choice(name, value, ("auto",), hint="Or a number in [0, 1], or None.")
+            elif value is not None:
+                require_range(name, value, low=0, high=1, low_open=name == "min_share", hint=f"It is {what}.")
+        self.merge_threshold, self.similarity, self.min_share = merge_threshold, similarity, min_share
         self.lookahead = require_range("lookahead", lookahead, low=1, high=64, integer=True)
         if max_states is not None:
             require_range("max_states", max_states, low=1, integer=True)
@@ -128,7 +132,8 @@ class DialogueDFA:
         if threshold == "auto":
             threshold = 0.6 if callable(self.similarity) else THRESHOLDS[self.similarity]
         level = None if threshold is None else float(threshold)
-        how = Settings(self.min_support, level, self.similarity, self.lookahead, self.max_states)
+        share = (None if self.similarity == "paper" else SHARE) if self.min_share == "auto" else self.min_share
+        how = Settings(self.min_support, share, level, self.similarity, self.lookahead, self.max_states)
         self._automaton, self.merge_history, self.threshold = learn(self._training, self._texts, how)
 
     # --- looking ---

@@ -166,13 +166,13 @@ def threshold_curves(seed: int, train: int, test: int) -> dict[str, float | list
     for similarity, preset in (("paper", 0.1), ("lookahead", 0.6)):
         shares, states = [], []
         for level in LEVELS:
-            dfa = DialogueDFA(merge_threshold=level, similarity=similarity).fit(learn)
+            dfa = DialogueDFA(merge_threshold=level, similarity=similarity, min_share=None).fit(learn)
             router = DFARouter(dfa, learn, 5, "random", "greedy")
             shares.append(retrieval_precision(router, held, 5, acts_of(learn), act_at).precision)
             states.append(float(len(dfa.states)))
         found |= {f"{similarity}_precision": shares, f"{similarity}_states": states}
         found[similarity] = shares[LEVELS.index(preset)]
-    found["tree"] = float(len(DialogueDFA(merge_threshold=None).fit(learn).states))
+    found["tree"] = float(len(DialogueDFA(merge_threshold=None, min_share=None).fit(learn).states))
     return found
 
 

@@ -10,12 +10,15 @@ from dfa_rag.tree import build_tree
 
 THRESHOLDS = {"paper": 0.1, "lookahead": 0.6}
 """λ of each similarity: 0.1 is the paper's (Section 3, step 3)."""
+SHARE = 0.2
+"""Share of a state's dialogues that makes a branch although they are fewer than τ (the paper has none)."""
 
 
 class Settings(NamedTuple):
-    """What `learn` goes by: τ, λ (None merges nothing), the similarity and its depth, the most states (Section 3)."""
+    """What `learn` goes by: τ, a share beside it, λ (None: no merges), similarity, depth, most states (Section 3)."""
 
     min_support: int
+    min_share: float | None
     threshold: float | None
     similarity: str | Similarity
     depth: int
@@ -49,7 +52,8 @@ def learn(training: Mapping[str, Sequence[Sequence[str]]], texts: Mapping[str, l
     levels = [2.0 if how.threshold is None else how.threshold * factor for factor in lowered]  # above 1: no merge
     left = 0
     for level in levels:
-        merger = Merger(build_tree(rounds, how.min_support), level, how.similarity, how.depth, ["⊣", *tags])
+        tree = build_tree(rounds, how.min_support, how.min_share)
+        merger = Merger(tree, level, how.similarity, how.depth, ["⊣", *tags])
         merger.run()
         left = len(merger.tree.children) - len(merger.into)
         if how.max_states is None or left <= how.max_states:

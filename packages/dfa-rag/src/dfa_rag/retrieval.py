@@ -245,7 +245,10 @@ class DenseRetriever(_Retriever):
 class BM25Retriever(_Retriever):
     """Okapi BM25 (the sparse baseline of Section 4).
 
-    Score = Σ_{w in query} log(1 + (N − df + ½)/(df + ½)) · tf (k₁ + 1) / (tf + k₁ (1 − b + b · length / mean length)).
+    Score = Σ_{w in query} idf(w) · tf (k₁ + 1) / (tf + k₁ (1 − b + b · length / mean length)). idf(w) is "smooth",
+    log(1 + (N − df + ½)/(df + ½)), or "floored", log((N − df + ½)/(df + ½)) with a quarter of the mean idf for words in
+    more than half of the texts, where it would be negative (what the library rank-bm25 does: a word that all texts
+    share then counts more than one that tells them apart a little).
 
     Args:
         dialogues: training dialogues.
@@ -253,20 +256,28 @@ class BM25Retriever(_Retriever):
         query: "last" user utterance, "history", or "both" (the sum of the two scores).
         k1: saturation of the term frequency.
         b: strength of the length normalisation.
+        idf: "smooth" or "floored".
 
     Raises:
         ValueError: no dialogues, none with a system turn, an unknown query, or parameters out of range.
     """
 
     def __init__(
-        self, dialogues: Iterable[Dialogue], examples: int = 5, query: str = "both", k1: float = 1.5, b: float = 0.75
+        self,
+        dialogues: Iterable[Dialogue],
+        examples: int = 5,
+        query: str = "both",
+        k1: float = 1.5,
+        b: float = 0.75,
+        idf: str = "smooth",
     ) -> None:
         super().__init__(dialogues, examples)
         require_choice("query", query, ("last", "history", "both"))
         require_range("k1", k1, low=0)
         require_range("b", b, low=0, high=1)
+        require_choice("idf", idf, ("smooth", "floored"))
         self.queries = ("last", "history") if query == "both" else (query,)
-        self._indices: list[Any] = [bm25_matrix(self.points.texts(kind), k1, b) for kind in self.queries]
+        self._indices: list[Any] = [bm25_matrix(self.points.texts(kind), k1, b, idf) for kind in self.queries]
 
     def _scores(self, rounds: Sequence[Round]) -> np.ndarray:
         total = np.zeros(len(self.points))
@@ -276,7 +287,9 @@ class BM25Retriever(_Retriever):
         return total
 
 
-def bm25_matrix(texts: Sequence[str], k1: float, b: float) -> "tuple[CountVectorizer | None, csr_array | None]":
+def bm25_matrix(
+    texts: Sequence[str], k1: float, b: float, idf: str = "smooth"
+) -> "tuple[CountVectorizer | None, csr_array | None]":
     """The counting vectorizer and the (texts, words) matrix of BM25 weights; (None, None) where no text has a word."""
     from scipy.sparse import csr_array, diags_array
     from sklearn.feature_extraction.text import CountVectorizer
@@ -288,8 +301,10 @@ def bm25_matrix(texts: Sequence[str], k1: float, b: float) -> "tuple[CountVector
         return None, None
     lengths = counts.sum(axis=1)
     frequency = np.bincount(counts.indices, minlength=counts.shape[1])
-    idf = np.log1p((len(texts) - frequency + 0.5) / (frequency + 0.5))
+    odds = (len(texts) - frequency + 0.5) / (frequency + 0.5)
+    rarity = np.log1p(odds) if idf == "smooth" else np.log(odds)
+    rarity = np.where(rarity < 0, 0.25 * rarity.mean(), rarity)
     norm = k1 * (1 - b + b * lengths / lengths.mean())
     weights = counts.copy()
     weights.data = counts.data * (k1 + 1) / (counts.data + np.repeat(norm, np.diff(counts.indptr)))
-    return vectorizer, weights @ diags_array(idf)
+    return vectorizer, weights @ diags_array(rarity)

@@ -62,7 +62,7 @@ def lookahead(
             n = a.get(letter)
             if n is None:
                 return 0.0
-            if len(a) > 1:  # one shared letter: its weight cancels, and so does the count of the state that has no other
+            if len(a) > 1:  # one shared letter: its weight cancels, and the count of the state without another
                 factor *= n / norms[q] ** 0.5
                 if factor < floor - SLACK:
                     return None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dfa_rag.dfa import DialogueDFA
 
 FORMAT = "dfa-rag.automaton/1"
-SETTINGS = ("min_support", "merge_threshold", "similarity", "lookahead", "max_states", "on_repeat")
+SETTINGS = ("min_support", "merge_threshold", "similarity", "lookahead", "max_states", "on_repeat", "min_share")
 
 
 def document(dfa: "DialogueDFA") -> dict:

@@ -4,6 +4,7 @@ States are numbers; letters are codes, 0 for the end of a turn (⊣) and k >= 1 
 so that no tag of a user can collide with ⊣ and ties go to the smaller code.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -38,7 +39,7 @@ class Tree:
         return len(self.children) - 1
 
 
-def build_tree(rounds: Sequence[Sequence[frozenset[int]]], min_support: int) -> Tree:
+def build_tree(rounds: Sequence[Sequence[frozenset[int]]], min_support: int, min_share: float | None = None) -> Tree:
     """The prefix tree of dialogues given as tag codes by round (Section 3, step 2).
 
     At a state, t* = the tag in most dialogues here (ties: the smallest code); while it is in τ = `min_support` or more
@@ -48,25 +49,33 @@ def build_tree(rounds: Sequence[Sequence[frozenset[int]]], min_support: int) -> 
     Args:
         rounds: dialogue -> round -> codes (>= 1).
         min_support: τ, the smallest number of dialogues of a branch.
+        min_share: a branch with fewer dialogues that are this share of its state's, and two at least, is made too.
     """
-    tree = Tree()
+    tree, least = Tree(), min_support if min_share is None else min(min_support, 2)
     tree.add(0, True, list(range(len(rounds))))
     lengths = [len(parts) for parts in rounds]
     pending = [(0, 0, {i: parts[0] for i, parts in enumerate(rounds)})]
     while pending:
         state, place, rest = pending.pop()
-        for best, taken in _branches(rest, min_support):
+        for best, taken in _branches(rest, needed(len(rest), min_support, min_share)):
             child = tree.add(place, False, taken)
             tree.children[state][best] = child
             pending.append((child, place, {i: rest.pop(i) - {best} for i in taken}))
         going = _end_turn(tree, state, list(rest), lengths, place)
-        if len(going) < min_support:  # no tag is frequent any more: the ends of turns, one behind the other
+        if len(going) < least:  # no tag is frequent any more: the ends of turns, one behind the other
             while going:
                 place, state = place + 1, tree.children[state][TURN_END]
                 going = _end_turn(tree, state, going, lengths, place)
         elif going:
             pending.append((tree.children[state][TURN_END], place + 1, {i: rounds[i][place + 1] for i in going}))
     return tree
+
+
+def needed(dialogues: int, min_support: int, min_share: float | None) -> int:
+    """Dialogues that a branch of a state with so many needs: τ; with a share ρ, min(τ, max(2, ⌈ρ · dialogues⌉))."""
+    if min_share is None:
+        return min_support
+    return min(min_support, max(2, math.ceil(round(min_share * dialogues, 9))))
 
 
 def _end_turn(tree: Tree, state: int, rest: list[int], lengths: Sequence[int], place: int) -> list[int]:
