@@ -1,0 +1,94 @@
+"""Variants as numbers for the fitness predictor: one-hot, graph coordinates, language-model states (Section 3)."""
+
+from collections.abc import Callable
+
+import numpy as np
+from offprints.checks import message, require_choice
+
+from knowrlm.graph import AminoAcidGraph
+from knowrlm.space import VariantSpace
+
+KINDS = ("onehot", "graph", "plm")
+Embed = Callable[[np.ndarray], np.ndarray]
+"""(n, k) variants -> (n, d) states of a language model at the sites."""
+
+
+class FeatureMap:
+    """Features of variants: any of "onehot", "graph" and "plm", joined by "+" (Section 3, the reward model).
+
+    "onehot": 20 a site; "graph": principal coordinates of the residue on the graph; "plm": states at the sites. The
+    first two are tables indexed by site and residue, `table` (k, 20, d), so that linear models predict by look-up.
+
+    Args:
+        space: the variants.
+        kinds: such as "onehot" or "onehot+graph".
+        graph: for "graph".
+        embed: for "plm".
+        dimensions: coordinates per site for "graph".
+
+    Raises:
+        ValueError: if a kind is unknown, or "plm" comes without `embed`.
+    """
+
+    def __init__(
+        self,
+        space: VariantSpace,
+        kinds: str = "onehot",
+        *,
+        graph: AminoAcidGraph | None = None,
+        embed: Embed | None = None,
+        dimensions: int = 8,
+    ) -> None:
+        self.space = space
+        self.kinds = kinds.split("+")
+        for kind in self.kinds:
+            require_choice("features", kind, KINDS)
+        if "plm" in self.kinds and embed is None:
+            raise ValueError(message("embed", "given with the features 'plm'", "None"))
+        self._embed = embed if "plm" in self.kinds else None
+        parts = []
+        if "onehot" in self.kinds:
+            parts.append(np.eye(20, dtype=np.float32))
+        if "graph" in self.kinds:
+            graph = graph if graph is not None else AminoAcidGraph.default()
+            parts.append(graph.coordinates(dimensions).astype(np.float32))
+        self.table = np.repeat(np.concatenate(parts, axis=1)[None], space.k, axis=0) if parts else None
+
+    @property
+    def additive(self) -> bool:
+        """Whether all features are looked up by site and residue."""
+        return self._embed is None
+
+    def __call__(self, codes: np.ndarray) -> np.ndarray:
+        """(n, d) float32 features of (n, k) variants; those of the tables first, site by site."""
+        parts = []
+        if self.table is not None:
+            looked = self.table[np.arange(self.space.k), np.asarray(codes, dtype=np.int64)]
+            parts.append(looked.reshape(len(codes), -1))
+        if self._embed is not None:
+            parts.append(np.asarray(self._embed(codes), dtype=np.float32).reshape(len(codes), -1))
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+
+def additive_prediction(space: VariantSpace, weights: np.ndarray, intercept: float = 0.0) -> np.ndarray:
+    """f(a_1 … a_k) = w₀ + Σ_j w_j[a_j] for every variant of an enumerable space, in the order of `space.index`.
+
+    One addition a variant and site in place of a product with a (size, 20 k) matrix: the whole-space prediction of a
+    linear reward model (Section 3).
+
+    Args:
+        space: the variants.
+        weights: (k, 20) w_j[a].
+        intercept: w₀.
+
+    Raises:
+        ValueError: if the space is not enumerable or the shape differs.
+    """
+    if not space.enumerable:
+        raise ValueError(message("space", "enumerable", f"{space.size} variants"))
+    if np.shape(weights) != (space.k, 20):
+        raise ValueError(message("weights", f"of shape ({space.k}, 20)", np.shape(weights)))
+    total = np.full(1, intercept, dtype=np.result_type(weights, np.float32))
+    for row, allowed in zip(weights, space.mask, strict=True):
+        total = np.add.outer(total, row[allowed]).ravel()
+    return total

@@ -1,0 +1,130 @@
+"""Tables of measured variants: which columns hold what, and what is wrong with the rows (Algorithm 1, the library)."""
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from offprints.checks import Problems, message, require_kind
+
+from knowrlm.space import VariantSpace
+
+VARIANT_COLUMNS = ("variant", "variants", "aacombo", "combo", "mutant", "mutations", "mutated_sequence", "sequence")
+FITNESS_COLUMNS = ("fitness", "dms_score", "score")
+
+
+class MeasurementWarning(UserWarning):
+    """Measurements were dropped, averaged, or look as if they were on another scale."""
+
+
+def read_table(source: str | Path | pd.DataFrame, sheet: str | int = 0) -> pd.DataFrame:
+    """A data frame, or the table in a .csv, .tsv or .xlsx file.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        TypeError: if it is neither a path nor a frame.
+        ValueError: if the file's kind is unknown, or .xlsx is asked for without openpyxl.
+    """
+    if isinstance(source, pd.DataFrame):
+        return source
+    require_kind("table", source, (str, Path))
+    path = Path(source)
+    if not path.exists():
+        raise FileNotFoundError(f"no file {path}.")
+    kind = path.suffix.lower()
+    if kind in (".csv", ".tsv", ".txt"):
+        return pd.read_csv(path, sep="," if kind == ".csv" else "\t", keep_default_na=False, na_values=["", "NaN", "nan"])
+    if kind in (".xlsx", ".xlsm"):
+        try:
+            return pd.read_excel(path, sheet_name=sheet)
+        except ImportError as error:
+            raise ValueError(f'{path} needs openpyxl: pip install "knowrlm[excel]"') from error
+    raise ValueError(message(str(path), "a .csv, .tsv or .xlsx file", path.suffix or "no suffix"))
+
+
+def find_column(frame: pd.DataFrame, name: str | None, known: Sequence[str], what: str) -> str:
+    """The column of that name, or the first one with a known name (upper and lower case alike).
+
+    Raises:
+        ValueError: listing the columns there are.
+    """
+    if name is not None:
+        known = (name,)
+    lower = {str(column).lower(): str(column) for column in frame.columns}
+    for candidate in known:
+        if candidate.lower() in lower:
+            return lower[candidate.lower()]
+    raise ValueError(message(f"the {what} column", "one of " + ", ".join(known), f"columns {list(frame.columns)}"))
+
+
+def read_measurements(
+    table: str | Path | pd.DataFrame,
+    space: VariantSpace,
+    *,
+    variant: str | None = None,
+    fitness: str | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """(n, k) codes and (n,) fitness of a plate or library (Algorithm 1).
+
+    Rows without fitness are left out with a warning (not measured is not zero), repeated variants averaged (with a
+    warning when they disagree). Negative fitness is allowed.
+
+    Args:
+        table: a frame or a file; see `read_table`.
+        space: the variants that may occur.
+        variant: name of the column of variants, in any spelling that `VariantSpace.encode` reads.
+        fitness: name of the column of fitness.
+
+    Raises:
+        ValueError: if a column is missing, a variant unreadable or outside the space, or a fitness infinite or no number.
+    """
+    frame = read_table(table)
+    names = find_column(frame, variant, VARIANT_COLUMNS, "variant")
+    values = _numbers(frame[find_column(frame, fitness, FITNESS_COLUMNS, "fitness")])
+    codes = space.encode([str(entry).strip() for entry in frame[names]])
+    outside = ~space.contains(codes)
+    if outside.any():
+        row = int(np.argmax(outside))
+        expected = "made of the residues allowed at the sites"
+        raise ValueError(message(f"variant in row {row}", expected, space.decode(codes[row : row + 1])[0]))
+    missing = np.isnan(values)
+    if missing.any():
+        warnings.warn(
+            f"{int(missing.sum())} of {len(values)} variants have no fitness and are left out: not measured is not zero.",
+            MeasurementWarning,
+            stacklevel=2,
+        )
+    return average(codes[~missing], values[~missing])
+
+
+def average(codes: np.ndarray, fitness: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Distinct variants in order of appearance with the mean of their measurements; warns where these disagree."""
+    if not len(codes):
+        return codes, fitness
+    _, first, group = np.unique(codes, axis=0, return_index=True, return_inverse=True)
+    group = group.ravel()
+    count = np.bincount(group)
+    mean = np.bincount(group, fitness) / count
+    spread = np.bincount(group, (fitness - mean[group]) ** 2) / count
+    tolerance = 1e-9 * max(1.0, float(np.abs(fitness).max()))
+    if (conflicts := int((np.sqrt(spread) > tolerance).sum())) > 0:
+        warnings.warn(
+            f"{conflicts} variants were measured more than once with different fitness; the mean is taken.",
+            MeasurementWarning,
+            stacklevel=3,
+        )
+    order = np.argsort(first)
+    return codes[first[order]], mean[order]
+
+
+def _numbers(column: pd.Series) -> np.ndarray:
+    values = pd.to_numeric(column, errors="coerce").to_numpy(dtype=float)
+    with Problems("cannot read the fitness") as problems:
+        for row in np.flatnonzero(np.isnan(values) & column.notna().to_numpy())[:20]:
+            entry = column.iloc[row]
+            if str(entry).strip().lower() not in ("", "nan", "na", "n/a"):
+                problems.add(message(f"fitness in row {row}", "a number", repr(entry)))
+        for row in np.flatnonzero(np.isinf(values))[:20]:
+            problems.add(message(f"fitness in row {row}", "finite", str(values[row])))
+    return values
