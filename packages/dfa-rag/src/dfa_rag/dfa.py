@@ -132,7 +132,9 @@ class DialogueDFA:
         if threshold == "auto":
             threshold = 0.6 if callable(self.similarity) else THRESHOLDS[self.similarity]
         level = None if threshold is None else float(threshold)
-        share = (None if self.similarity == "paper" else SHARE) if self.min_share == "auto" else self.min_share
+        share = self.min_share
+        if isinstance(share, str):
+            share = None if self.similarity == "paper" else SHARE
         how = Settings(self.min_support, share, level, self.similarity, self.lookahead, self.max_states)
         self._automaton, self.merge_history, self.threshold = learn(self._training, self._texts, how)
 

@@ -3,7 +3,7 @@
 import json
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -36,7 +36,7 @@ def small_model() -> TransformersLLM:
 
 
 @contextmanager
-def chat_server(answer: str) -> Iterator[str]:
+def chat_server(answer: str) -> Generator[str]:
     """A chat-completions endpoint on the loopback that always answers the same; yields its base URL."""
 
     class Handler(BaseHTTPRequestHandler):

@@ -145,7 +145,7 @@ def from_json(dfa: "DialogueDFA", source: str | Path) -> "DialogueDFA":
     """Read a document, from a file or from the text itself."""
     inline = isinstance(source, str) and source.lstrip().startswith("{")
     where = "the text" if inline else str(source)
-    text = str(source) if inline else Path(source).read_text(encoding="utf-8")
+    text = source if inline else Path(source).read_text(encoding="utf-8")
     try:
         content = json.loads(text)
     except json.JSONDecodeError as error:
