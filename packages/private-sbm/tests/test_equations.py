@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from private_sbm import _reference as ref
 from private_sbm import (
     certificate,
+    exact,
     general_certificate,
     margin,
     rate,
@@ -18,7 +19,7 @@ from private_sbm import (
     threshold_T,
 )
 from private_sbm.certificates import FLOOR, ROUNDING, dual_diagonal, hopeless
-from private_sbm.exact import elliptope_matrix, general_matrix
+from private_sbm.exact import elliptope_matrix, general_matrix, least_excess
 from private_sbm.exact import general as scs_general
 from private_sbm.general import GENERAL_FLOOR, canonical_clusters, certified, proposals, solve_general
 from private_sbm.margins import sweep
@@ -422,6 +423,48 @@ def test_general_solver_finds_what_all_partitions_have(outliers):
             assert program.labels is None
     assert found >= 2
     assert absent >= 2
+
+
+@pytest.mark.parametrize("outliers", [False, True])
+def test_excess_that_disproves_a_partition_is_below_the_gap_of_a_certified_one(outliers):
+    """f times the excess never passes opt - value(Z), for feasible Z of many kinds and f the least certified term."""
+    gen = np.random.default_rng(0)
+    tight = []
+    for _ in range(6):
+        labels = np.repeat([0, 1, -1], [9, 8, 3 if outliers else 0])
+        same = (labels[:, None] == labels) & (labels[:, None] >= 0)
+        a = symmetric(same ^ (gen.random(same.shape) < 0.02))
+        lam, eta = 0.45, 1.0 if outliers else None
+        f = min(general_certificate(a, lam, labels, eta))
+        assert f > GENERAL_FLOOR
+        cost = a - lam - (eta or 0.0) * np.eye(len(a))
+        for _ in range(60):
+            other = canonical_clusters(gen.integers(-1 if outliers else 0, 3, len(a)))
+            mixed = (other[:, None] == other) & (other[:, None] >= 0)
+            share = gen.uniform(0, 0.3)
+            z = (1 - share) * same + share * mixed
+            if not outliers:
+                np.fill_diagonal(z, 1.0)
+            gap = float(np.vdot(cost, same - z))
+            assert f * least_excess(z) <= gap + 1e-9
+            tight.append(f * least_excess(z) / gap)
+        assert least_excess(same.astype(float)) == 0
+    assert max(tight) > 0.05
+
+
+def test_absence_near_the_threshold_needs_no_fine_solution(monkeypatch):
+    """A few vertices are torn between two clusters: entries of 1/2, and a gap too wide for the entry-wise disproof."""
+    a, _ = general_sbm(50, [25, 25], 7, 3, 2, as_sparse=True)
+    asked = []
+    monkeypatch.setattr(exact, "general_matrix", lambda *args: asked.append(args[3]) or general_matrix(*args))
+    found = scs_general(a, tau_penalty(50, 7, 3), None)
+    assert found == (None, None, True)
+    assert asked == list(exact.STAGES[:1])
+    monkeypatch.setattr(exact, "least_excess", lambda z: 0.0)
+    assert scs_general(a, tau_penalty(50, 7, 3), None).decided
+    assert asked[1:] == list(exact.STAGES[:2])
+    monkeypatch.setattr(exact, "general_gap", lambda *args: 10.0)
+    assert not scs_general(a, tau_penalty(50, 7, 3), None).decided
 
 
 def test_margin_of_every_model():

@@ -31,7 +31,7 @@ def load_graph(path: str | Path, kind: str | None = None, nodes: int | Sequence[
     """An undirected simple graph from a file.
 
     Args:
-        path: the file.
+        path: the file; lists have no line of headings.
         kind: "edges" (two names a line, further fields are ignored), "snap" (integers, `#` comments), "signed" (two
             names and a sign: edge attribute `label`), "graphml" or "mtx"; by default from the suffix.
         nodes: the public vertices of a list, in the order of the labels to come: "snap": their number, 0..nodes-1;

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from private_sbm.solvers import Solution
 
 ACCURACY = 1e-7
+STAGES = (1e-3, 1e-5, ACCURACY)
+"""Accuracies at which SCS is asked about the general program, one after the other."""
 
 
 class MissingExtraError(ImportError):
@@ -108,26 +110,43 @@ def elliptope(a: Matrix, lam: float) -> "Solution":
 
 
 def general(a: Matrix, lam: float, eta: float | None) -> "GeneralSolution":
-    """The certified partition by SCS, or a proof of absence.
+    """The certified partition by SCS, or a proof of absence: coarse solutions first, for they decide most graphs.
 
     Let g be the distance of a feasible Z from the optimum and f the floor of a margin. A partition whose margin is
     above f has sum (m_i - eta) (1 - Z_ii) + <S, Z> + <B, Z> <= g, with S >= 2 f on the complement of its indicators.
-    So, with t = g / f: Z_ii >= 1 - t on clusters, ||Z_i - Z_j||^2 <= t inside one, Z_ii <= t / 2 on outliers, and
-    every entry of Z lies within `reach` = 4 sqrt(t) + 1.5 t of 0 or 1, as the partition says. One further off disproves
-    it, and when the reach is below 1/2, rounding at 1/2 would have found it.
+    Either is a disproof, t = g / f:
+
+    - Z_ii >= 1 - t on clusters, ||Z_i - Z_j||^2 <= t inside one, Z_ii <= t / 2 on outliers: every entry of Z lies
+      within `reach` = 4 sqrt(t) + 1.5 t of 0 or 1, as the partition says. An entry further off disproves it, and when
+      the reach is below 1/2, rounding at 1/2 would have found it.
+    - An outlier adds 2 f Z_ii to the sum; a member, whose cluster has K >= 2 vertices, f (1 - Z_ii) and, of <S, Z>,
+      (f / K) sum_j ||Z_i - Z_j||^2 >= (f / 2) min_j ||Z_i - Z_j||^2. If the lesser of both, summed over the vertices,
+      exceeds g, no partition has it.
     """
     from private_sbm.general import GENERAL_FLOOR, GeneralSolution, certified
 
-    z, b = general_matrix(a, lam, eta)
-    found = certified(a, lam, eta, roundings(z, a, lam, eta))
-    if found is not None:
-        return found
-    z = feasible(z, eta)
-    t = max(0.0, general_gap(a, lam, eta, z, b)) / GENERAL_FLOOR
-    reach = 4 * np.sqrt(t) + 1.5 * t
-    off = float(np.minimum(np.abs(z), np.abs(1 - z)).max())
-    missed = certified(a, lam, eta, roundings(z, a, lam, eta)) if reach < 0.5 else None
-    return missed or GeneralSolution(None, None, bool(off > reach or reach < 0.5))
+    for accuracy in STAGES:
+        z, b = general_matrix(a, lam, eta, accuracy)
+        found = certified(a, lam, eta, roundings(z, a, lam, eta))
+        if found is not None:
+            return found
+        z = feasible(z, eta)
+        t = max(0.0, general_gap(a, lam, eta, z, b)) / GENERAL_FLOOR
+        reach = 4 * np.sqrt(t) + 1.5 * t
+        if reach < 0.5:
+            missed = certified(a, lam, eta, roundings(z, a, lam, eta))
+            return missed or GeneralSolution(None, None, True)
+        if float(np.minimum(np.abs(z), np.abs(1 - z)).max()) > reach or least_excess(z) > t:
+            return GeneralSolution(None, None, True)
+    return GeneralSolution(None, None, False)
+
+
+def least_excess(z: np.ndarray) -> float:
+    """The sum over vertices of min(2 Z_ii, 1 - Z_ii + min_j ||Z_i - Z_j||^2 / 2), where Z_ij = <Z_i, Z_j>."""
+    own = np.diag(z)
+    apart = own[:, None] + own - 2 * z
+    np.fill_diagonal(apart, np.inf)
+    return float(np.minimum(2 * own, 1 - own + apart.min(axis=1, initial=np.inf) / 2).sum())
 
 
 def roundings(z: np.ndarray, a: Matrix, lam: float, eta: float | None) -> list[np.ndarray]:

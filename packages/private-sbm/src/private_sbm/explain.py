@@ -95,7 +95,9 @@ def explain_refusal(estimator: PrivateSBM, n: int, xi: float | None = None) -> O
         )
         reasons.append(f"smallest eps at n = {n}: {eps:.3g}; smallest n at this eps and delta: {size:.3g}.")
     if estimator.guarantee(n) == "heuristic" and estimator.strict:
-        reasons.append("no complete solver for this model, solver and n: strict=True refuses unseen.")
+        reasons.append(
+            "no complete solver for this model, solver and n (or no extra `exact`): strict=True refuses unseen."
+        )
         chance = 0.0
     return Outlook(exponent, margin, float(limit), chance, asymptotic, eps, size, tuple(reasons))
 
