@@ -216,8 +216,8 @@ def test_a_branch_needs_tau_dialogues():
 
 
 def test_a_share_makes_branches_with_fewer_than_tau_dialogues():
-    assert [needed(n, 5, 0.2) for n in (1, 3, 10, 11, 15, 16, 25, 26, 90)] == [2, 2, 2, 3, 3, 4, 5, 5, 5]
-    assert [needed(n, 1, 0.2) for n in (1, 90)] == [1, 1]
+    assert [needed(n, 5, 0.2) for n in (1, 3, 10, 11, 15, 16, 25, 26, 90)] == [3, 3, 3, 3, 3, 4, 5, 5, 5]
+    assert [needed(n, tau, 0.2) for n in (1, 90) for tau in (1, 2)] == [1, 2, 1, 2]
     assert needed(90, 5, None) == 5
     two_of_six = DialogueDFA(7, None, min_share=0.4).fit(HAND)  # ⌈0.4 · 6⌉ = 3: a (4) and then b (1 of the other two)
     assert {t for (q, t) in two_of_six.transitions if q == 0} == {"a", None}
@@ -348,6 +348,27 @@ def test_merging_is_the_literal_one_on_workflows(similarity, noise):
     assert dfa.merge_history
     share = None if similarity == "paper" else 0.2
     assert fast_shape(dfa) == shape(reference.merge(literal(dialogues, 3, share), phi, dfa.threshold))
+
+
+class CheckedMerger(Merger):
+    """Compares what is counted when it is wanted with the sets that φ_sim keeps."""
+
+    def support(self, state):
+        found = super().support(state)
+        assert found == len(self.ids[state])
+        self.larger = getattr(self, "larger", 0) + (found > len(self.tree.members[state]))
+        return found
+
+
+def test_the_support_of_a_merge_counts_each_dialogue_once():
+    flow, texts = random_workflow(8, 2)
+    dialogues = WorkflowSimulator(flow, 1, 0.1, texts).sample(200)
+    tags = sorted({tag for d in dialogues for turn in d.turns for tag in turn.tags})
+    rounds = [[frozenset(tags.index(tag) + 1 for tag in part.tags) for part in align(d)] for d in dialogues]
+    merger = CheckedMerger(build_tree(rounds, 1), 0.1, "paper", 4, ["⊣", *tags])
+    merger.run()
+    assert merger.merges
+    assert merger.larger
 
 
 def test_a_similarity_of_ones_own_is_used():

@@ -28,7 +28,7 @@ def tree(dialogues: dict, tau: int, share: float | None = None) -> State:
 
     def build(q: State, r: int, remaining: dict) -> None:
         rest = dict(remaining)
-        enough = tau if share is None else min(tau, max(2, math.ceil(share * len(rest) - 1e-9)))
+        enough = tau if share is None else min(tau, max(3, math.ceil(share * len(rest) - 1e-9)))
         while True:
             every = sorted({t for tags in rest.values() for t in tags})
             counted = [(-len([i for i in rest if t in rest[i]]), t) for t in every]

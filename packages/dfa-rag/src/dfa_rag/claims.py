@@ -32,6 +32,9 @@ METHOD = Method(
         "code. The order of merging (red-blue, breadth first, entry states of one role only) is this package's.",
         "The default similarity looks four letters ahead; the paper's one-step φ_sim with λ = 0.1 is "
         "`DialogueDFA.paper()`. Merging needs φ >= λ and φ > 0.",
+        "By default a branch may also have fewer than τ dialogues if these are a fifth of its state's, three at least "
+        "(`min_share`): τ alone, as in the paper, cuts rare branches in each copy of a stage before copies are merged.",
+        "An unknown tag speaks for a turn off the path in the belief; it had no weight of its own in a first run.",
         "The default router keeps a belief over states and ranks by state and text; the paper's single path with "
         "random examples of the state is `DFARouter.paper()`.",
         "The paper's logs (Twitter support accounts), GPT-4 and its judges cannot be had offline: dialogues here come "
@@ -287,7 +290,7 @@ def _models() -> ModuleType:
         import torch  # noqa: F401
         import transformers  # noqa: F401
     except ImportError as error:
-        raise MissingResource('real models need torch and transformers: pip install "dfa-rag[hf,test]"') from error
+        raise MissingResource('real models need torch and transformers: pip install "dfa-rag[hf]"') from error
     from dfa_rag import experiments_models
 
     return experiments_models

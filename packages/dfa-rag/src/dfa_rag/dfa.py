@@ -34,7 +34,7 @@ class DialogueDFA:
             from next tag ("⊣" for the end of a turn) to count.
         lookahead: letters that the look-ahead follows.
         max_states: λ is lowered in tenths until the automaton has no more states than this.
-        min_share: a tag in fewer than τ dialogues branches too if these are this share of the state's, and two at
+        min_share: a tag in fewer than τ dialogues branches too if these are this share of the state's, and three at
             least; None is τ alone, "auto" None with "paper" and 0.2 with others. Without it the branches of a stage
             that is met on many ways are cut in each of its copies, before merging could add them up.
         on_repeat: what to do with turns of one role in a row, "join" or "keep" (see `dfa_rag.data.align`).

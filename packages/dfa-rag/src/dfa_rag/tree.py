@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 TURN_END = 0
+FEWEST = 3
+"""Dialogues of a branch that is made for its share: two may carry the same wrong tag by chance."""
 
 
 @dataclass
@@ -49,9 +51,9 @@ def build_tree(rounds: Sequence[Sequence[frozenset[int]]], min_support: int, min
     Args:
         rounds: dialogue -> round -> codes (>= 1).
         min_support: τ, the smallest number of dialogues of a branch.
-        min_share: a branch with fewer dialogues that are this share of its state's, and two at least, is made too.
+        min_share: a branch with fewer dialogues that are this share of its state's, and three at least, is made too.
     """
-    tree, least = Tree(), min_support if min_share is None else min(min_support, 2)
+    tree, least = Tree(), min_support if min_share is None else min(min_support, FEWEST)
     tree.add(0, True, list(range(len(rounds))))
     lengths = [len(parts) for parts in rounds]
     pending = [(0, 0, {i: parts[0] for i, parts in enumerate(rounds)})]
@@ -72,10 +74,10 @@ def build_tree(rounds: Sequence[Sequence[frozenset[int]]], min_support: int, min
 
 
 def needed(dialogues: int, min_support: int, min_share: float | None) -> int:
-    """Dialogues that a branch of a state with so many needs: τ; with a share ρ, min(τ, max(2, ⌈ρ · dialogues⌉))."""
+    """Dialogues that a branch of a state with so many needs: τ; with a share ρ, min(τ, max(3, ⌈ρ · dialogues⌉))."""
     if min_share is None:
         return min_support
-    return min(min_support, max(2, math.ceil(round(min_share * dialogues, 9))))
+    return min(min_support, max(FEWEST, math.ceil(round(min_share * dialogues, 9))))
 
 
 def _end_turn(tree: Tree, state: int, rest: list[int], lengths: Sequence[int], place: int) -> list[int]:
