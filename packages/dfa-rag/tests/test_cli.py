@@ -3,7 +3,7 @@
 import io
 
 import pytest
-from dfa_rag import WorkflowSimulator, cli, save_dialogues
+from dfa_rag import DialogueDFA, WorkflowSimulator, cli, save_dialogues
 from dfa_rag.llms import CopyLLM, OpenAICompatLLM
 
 
@@ -49,6 +49,16 @@ def test_evaluate_with_a_model_and_a_judge(log, capsys, monkeypatch):
     options = ["--llm", "copy", "--judge", "openai:any", "--limit", "4"]
     assert cli.main(["evaluate", "--data", log, *options]) == 0
     assert "0 wins, 4 ties, 0 losses" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("given", "share"), [((), "auto"), (["--min-share", "0"], None), (["--min-share", "0.4"], 0.4)]
+)
+def test_settings_reach_the_automaton(log, tmp_path, given, share):
+    out = str(tmp_path / "flow")
+    assert cli.main(["fit", "--data", log, "--out", out, "--threshold", "0.7", *given]) == 0
+    dfa = DialogueDFA.load(out)
+    assert (dfa.min_support, dfa.merge_threshold, dfa.similarity, dfa.min_share) == (5, 0.7, "lookahead", share)
 
 
 def test_wrong_usage(log, tmp_path, capsys, monkeypatch):

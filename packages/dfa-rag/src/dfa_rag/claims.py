@@ -34,7 +34,6 @@ METHOD = Method(
         "`DialogueDFA.paper()`. Merging needs φ >= λ and φ > 0.",
         "By default a branch may also have fewer than τ dialogues if these are a fifth of its state's, three at least "
         "(`min_share`): τ alone, as in the paper, cuts rare branches in each copy of a stage before copies are merged.",
-        "An unknown tag speaks for a turn off the path in the belief; it had no weight of its own in a first run.",
         "The default router keeps a belief over states and ranks by state and text; the paper's single path with "
         "random examples of the state is `DFARouter.paper()`.",
         "The paper's logs (Twitter support accounts), GPT-4 and its judges cannot be had offline: dialogues here come "
@@ -70,8 +69,9 @@ def paired(label: str, names: tuple[str, ...]) -> list[str]:
     cpu=Scale(seeds=16, train=200, test=200),
     full=Scale(seeds=8, train=20_000, test=2000, needs="2 CPU hours"),
     note="Open is the majority's act (copy_), a gate of this package: five examples outvote a wrong one, so TF-IDF on "
-    "last turn and history is at 0.964 there and a margin of 0.03 leaves no room; seed 3 has a wrong merge (0.92). "
-    "Precision is clear. A first run of 8 seeds left the same gate open.",
+    "last turn and history is at 0.964 there and a margin of 0.03 leaves no room for seed 11 (0.92), where 61 % of the "
+    "answers in a stage are 'no', so that at λ = 0.6 it merges with a stage that differs in 'yes' alone. Precision is "
+    "clear. The seeds were raised from 8 to 16 after the first run, which left this gate open too.",
 )
 def support(seed: int, scale: Scale, device: str) -> experiments.Metrics:
     """Precision@5 of the next system act on the support flow; copy_: accuracy of the majority's act."""
@@ -173,8 +173,9 @@ def multiwoz(seed: int, scale: Scale, device: str) -> experiments.Metrics:
     expect=[exact("rejected"), bound("stages", "user_entries"), exact("drawing_faults")],
     smoke=Scale(seeds=2, train=100, fresh=50),
     cpu=Scale(seeds=8, train=200, fresh=1000),
-    note="It fails where one of 200 training dialogues' rarer branches was taken by fewer than τ = 5 of them: such a "
-    "branch is not learnt, and up to 58 of 1000 fresh dialogues that take it are rejected.",
+    note="It failed before `min_share`, with τ = 5 alone: branches that fewer than 5 of 200 training dialogues took were "
+    "not learnt, and up to 58 of 1000 fresh ones were rejected. Shares of 0.1 to 0.3 mended it alike on these seeds; the "
+    "floor of 3 was chosen on seeds 100 to 107.",
 )
 def interpretable(seed: int, scale: Scale, device: str) -> experiments.Metrics:
     """Noise-free support flow: fresh dialogues rejected, entry states, faults in the DOT and Mermaid drawings."""
@@ -188,9 +189,9 @@ def interpretable(seed: int, scale: Scale, device: str) -> experiments.Metrics:
     expect=[exact("not_fallen"), exact("moved"), exact("greedy_lost"), exact("belief_unnoticed"), exact("belief_lost")],
     smoke=Scale(seeds=2, train=60, test=10),
     cpu=Scale(seeds=8, train=200, test=100),
-    note="One path does all that is said, exactly. The belief fails the exact gate: in up to 2 % of the later turns it "
-    "reads the unknown turn as a known one whose tag was lost. τ = 1 here: with rare tags below τ a state has an edge "
-    "that unknown tags follow too.",
+    note="It failed before unknown tags spoke for a turn off the path: in up to 2 % of the later turns the belief read "
+    "the unknown turn as a known one whose tag was lost. τ = 1 here: with rare tags below τ a state has an edge that "
+    "unknown tags follow too.",
 )
 def off_path(seed: int, scale: Scale, device: str) -> experiments.Metrics:
     """An unknown turn and its answer in each dialogue: not noticed, state moved, later turns in another state."""

@@ -74,6 +74,7 @@ def _tagger_options(parser: argparse.ArgumentParser) -> None:
 
 def _learning_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--min-support", type=int, default=5)
+    parser.add_argument("--min-share", type=float, help="share of a state's dialogues that makes a branch; 0: none")
     parser.add_argument("--threshold", type=float, help="λ; default by similarity")
     parser.add_argument("--similarity", choices=["lookahead", "paper"], default="lookahead")
 
@@ -124,7 +125,8 @@ def _tagged(options: argparse.Namespace) -> list[Dialogue]:
 
 def _automaton(options: argparse.Namespace) -> DialogueDFA:
     threshold = "auto" if options.threshold is None else options.threshold
-    return DialogueDFA(options.min_support, threshold, options.similarity)
+    share = "auto" if options.min_share is None else options.min_share or None
+    return DialogueDFA(options.min_support, threshold, options.similarity, min_share=share)
 
 
 def _fit(options: argparse.Namespace) -> int:
