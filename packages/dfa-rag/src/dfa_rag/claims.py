@@ -174,7 +174,7 @@ def multiwoz(seed: int, scale: Scale, device: str) -> experiments.Metrics:
     smoke=Scale(seeds=2, train=100, fresh=50),
     cpu=Scale(seeds=8, train=200, fresh=1000),
     note="It failed before `min_share`, with τ = 5 alone: branches that fewer than 5 of 200 training dialogues took "
-    "were not learnt, and up to 58 of 1000 fresh ones were rejected. Shares of 0.1 to 0.3 mended it alike on these seeds; "
+    "were not learnt, and up to 58 of 1000 fresh ones were rejected. Shares of 0.1 to 0.3 mended it on these seeds; "
     "the floor of 3 was chosen on seeds 100 to 107.",
 )
 def interpretable(seed: int, scale: Scale, device: str) -> experiments.Metrics:
