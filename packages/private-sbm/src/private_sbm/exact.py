@@ -36,10 +36,6 @@ def available() -> bool:
     return find_spec("cvxpy") is not None and find_spec("scs") is not None
 
 
-def _dense(a: Matrix) -> np.ndarray:
-    return dense(a)
-
-
 def elliptope_matrix(a: Matrix, lam: float, accuracy: float = ACCURACY) -> np.ndarray:
     """Y (n, n): SCS's solution of max <A - lam J, Y>, Y psd, Y_ii = 1.
 

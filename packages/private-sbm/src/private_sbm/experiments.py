@@ -15,7 +15,6 @@ from private_sbm.estimator import PrivateSBM
 from private_sbm.margins import margin
 from private_sbm.models import asymmetric_sbm, censored_sbm, general_sbm
 from private_sbm.penalty import tau_penalty
-from private_sbm.scale import measure
 
 Metrics = dict[str, float | Sequence[float]]
 PHASES = ((14, 3), (10, 2), (9, 2), (8, 2), (7, 2), (8, 3))
@@ -140,12 +139,6 @@ def _seconds(run: Callable[[], object]) -> float:
     begun = time.process_time()
     run()
     return time.process_time() - begun
-
-
-def scale(seed: int, n: int) -> Metrics:
-    """One graph at full size."""
-    found = measure(n, seed=seed)
-    return {"seconds": found.seconds, "exact": float(found.exact), "margin": found.margin}
 
 
 def privacy(seed: int, pairs: int, general_pairs: int, samples: int) -> Metrics:
