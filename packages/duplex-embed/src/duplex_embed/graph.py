@@ -1,0 +1,307 @@
+"""Directed graphs: one form for all inputs, the Hermitian adjacency matrix, the types of node pairs."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from offprints.checks import require_finite, require_kind, require_range, require_shape
+from scipy import sparse
+
+if TYPE_CHECKING:
+    import networkx as nx
+    from torch_geometric.data import Data
+
+REVERSE, FORWARD, BOTH, NONE, NEGATIVE = range(5)
+"""Types of a pair (u, v): only v->u, only u->v, both ways, no edge; and, in signed graphs, an edge of negative sign."""
+TYPE_NAMES = ("reverse", "forward", "both", "none", "negative")
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A directed graph: edges without duplicates and self loops, sorted.
+
+    Attributes:
+        edge_index: (2, E) int64, source above target.
+        num_nodes: n.
+        x: (n, f) features, or None.
+        y: (n,) integer labels, or None.
+        weight: (E,) edge weights, or None; negative ones make the graph signed.
+        names: the user's name of each node, or None where they are 0 ... n-1.
+        messages: (2, M) edges that carry messages where they differ from `edge_index` (the protocol with leakage).
+    """
+
+    edge_index: torch.Tensor
+    num_nodes: int
+    x: torch.Tensor | None = None
+    y: torch.Tensor | None = None
+    weight: torch.Tensor | None = None
+    names: tuple[Hashable, ...] | None = None
+    messages: torch.Tensor | None = None
+
+    @property
+    def num_edges(self) -> int:
+        """The number of directed edges."""
+        return self.edge_index.shape[1]
+
+    @property
+    def signed(self) -> bool:
+        """Whether an edge has a negative weight."""
+        return self.weight is not None and bool((self.weight < 0).any())
+
+    @property
+    def carriers(self) -> "Graph":
+        """The graph whose edges carry messages: this one, but under the protocol with leakage."""
+        return self if self.messages is None else replace(self, edge_index=self.messages, weight=None, messages=None)
+
+    def degrees(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """In-degree and out-degree, (n,) each."""
+        out, into = (torch.bincount(row, minlength=self.num_nodes) for row in self.edge_index.cpu())
+        return into, out
+
+    def one_way(self) -> int:
+        """How many node pairs have an edge in one direction only."""
+        return int(unordered(self)[2].sum())
+
+    def indices(self, pairs: "torch.Tensor | np.ndarray | Sequence[tuple[Hashable, Hashable]]") -> torch.Tensor:
+        """(m, 2) node indices of pairs: arrays hold indices already, sequences hold names where nodes have names.
+
+        Raises:
+            ValueError: if a node is unknown, out of range, or paired with itself.
+        """
+        if self.names is not None and not isinstance(pairs, torch.Tensor | np.ndarray):
+            place = {name: at for at, name in enumerate(self.names)}
+            unknown = [name for pair in pairs for name in pair if name not in place]
+            if unknown:
+                raise ValueError(f"pairs must name nodes of the graph, got {unknown[0]!r}, which is none of them.")
+            pairs = [(place[u], place[v]) for u, v in pairs]
+        return require_pairs(pairs, self.num_nodes)
+
+    def subgraph(self, nodes: torch.Tensor) -> "Graph":
+        """The graph on some nodes, renumbered in the order given.
+
+        Args:
+            nodes: (k,) node indices, or (n,) booleans.
+        """
+        nodes = nodes.nonzero().squeeze(1) if nodes.dtype == torch.bool else nodes
+        place = torch.full((self.num_nodes,), -1)
+        place[nodes] = torch.arange(len(nodes))
+        u, v = place[self.edge_index]
+        kept = (u >= 0) & (v >= 0)
+        weight = None if self.weight is None else self.weight[kept]
+        part = [None if values is None else values[nodes] for values in (self.x, self.y)]
+        names = None if self.names is None else tuple(self.names[i] for i in nodes.tolist())
+        edges = torch.stack((u, v))[:, kept]
+        return as_graph(edges, num_nodes=len(nodes), x=part[0], y=part[1], weight=weight, names=names)
+
+    def to_pyg(self) -> "Data":
+        """The same as `torch_geometric.data.Data`."""
+        from torch_geometric.data import Data
+
+        return Data(x=self.x, edge_index=self.edge_index, y=self.y, edge_attr=self.weight, num_nodes=self.num_nodes)
+
+
+GraphLike = "Graph | Data | nx.Graph | sparse.sparray | sparse.spmatrix | torch.Tensor | np.ndarray | Sequence"
+
+
+def as_graph(
+    data: object,
+    *,
+    num_nodes: int | None = None,
+    x: "torch.Tensor | np.ndarray | None" = None,
+    y: "torch.Tensor | np.ndarray | None" = None,
+    weight: "torch.Tensor | np.ndarray | None" = None,
+    names: Sequence[Hashable] | None = None,
+) -> Graph:
+    """Bring a graph of any kind into one form; duplicated edges and self loops go (weights of duplicates add up).
+
+    Args:
+        data: a `Graph`, `torch_geometric.data.Data`, networkx graph (an undirected one has every edge both ways),
+            scipy sparse adjacency matrix (row = source), (2, E) array of node indices, or a sequence of pairs of
+            node names.
+        num_nodes: n, where it is not that of the data (isolated nodes at the end).
+        x: (n, f) features.
+        y: (n,) integer labels.
+        weight: (E,) edge weights, in the order of the edges given.
+        names: the user's names of the nodes.
+
+    Raises:
+        TypeError: if it is no graph.
+        ValueError: if indices are out of range, or features or weights are not finite or of another shape.
+    """
+    if isinstance(data, Graph):
+        return data
+    if hasattr(data, "edge_index"):
+        return from_pyg(data)
+    if hasattr(data, "is_directed") and hasattr(data, "edges"):
+        return from_networkx(data)
+    if sparse.issparse(data):
+        found = sparse.coo_array(data)
+        require_shape("adjacency", found, ("n", "n"))
+        entries = found.data
+        values = (
+            None if np.array_equal(entries, np.ones_like(entries)) else torch.from_numpy(entries.astype(np.float32))
+        )
+        edges, num_nodes, weight = torch.from_numpy(np.stack(found.coords).astype(np.int64)), found.shape[0], values
+    elif isinstance(data, torch.Tensor | np.ndarray):
+        edges = torch.as_tensor(data)
+        require_shape("edge_index", edges, (2, None), hint="Give source above target, as torch_geometric does.")
+        if edges.numel() and (edges.is_floating_point() or edges.dtype == torch.bool):
+            raise TypeError(f"edge_index must hold integers, got {edges.dtype}.")
+    else:
+        require_kind("data", data, Sequence, hint="Give Data, a networkx graph, a (2, E) array or a list of pairs.")
+        edges, names = _from_pairs(data, names)
+        num_nodes = len(names) if names is not None else num_nodes
+    return _clean(edges.long().cpu(), num_nodes, x, y, weight, names)
+
+
+def from_pyg(data: object) -> Graph:
+    """A `torch_geometric.data.Data` (or anything with `edge_index`); `edge_attr` or `edge_weight` (E,) are weights."""
+    weight = getattr(data, "edge_weight", None)
+    weight = getattr(data, "edge_attr", None) if weight is None else weight
+    if weight is not None:
+        weight = weight.reshape(len(weight), -1)
+        weight = weight[:, 0] if weight.shape[1] == 1 else None
+    parts = [getattr(data, name, None) for name in ("x", "y")]
+    nodes = getattr(data, "num_nodes", None)
+    return as_graph(data.edge_index, num_nodes=nodes, x=parts[0], y=parts[1], weight=weight)  # type: ignore[missing-attribute]
+
+
+def from_networkx(graph: "nx.Graph") -> Graph:
+    """A networkx graph, its edge attribute `weight` included; the names of its nodes are kept."""
+    nodes = list(graph.nodes)
+    place = {name: at for at, name in enumerate(nodes)}
+    directed = graph if graph.is_directed() else graph.to_directed()
+    found = [(place[u], place[v], w) for u, v, w in directed.edges(data="weight", default=1.0)]
+    edges = torch.tensor([(u, v) for u, v, _ in found], dtype=torch.int64).reshape(-1, 2).t()
+    weight = torch.tensor([float(w) for *_, w in found])
+    plain = bool((weight == 1).all())
+    names = None if nodes == list(range(len(nodes))) else nodes
+    return as_graph(edges, num_nodes=len(nodes), weight=None if plain else weight, names=names)
+
+
+def _from_pairs(pairs: Sequence, names: Sequence[Hashable] | None) -> tuple[torch.Tensor, list[Hashable] | None]:
+    bad = next((pair for pair in pairs if isinstance(pair, str) or len(pair) != 2), None)
+    if bad is not None:
+        raise ValueError(f"edges must be pairs (source, target), got {bad!r}.")
+    if names is None:
+        found = {name for pair in pairs for name in pair}
+        try:
+            names = sorted(found)  # type: ignore[bad-specialization]
+        except TypeError:
+            names = sorted(found, key=repr)
+    place = {name: at for at, name in enumerate(names)}
+    edges = torch.tensor([(place[u], place[v]) for u, v in pairs], dtype=torch.int64).reshape(-1, 2).t()
+    return edges, None if list(names) == list(range(len(names))) else list(names)
+
+
+def _clean(
+    edges: torch.Tensor,
+    num_nodes: int | None,
+    x: "torch.Tensor | np.ndarray | None",
+    y: "torch.Tensor | np.ndarray | None",
+    weight: "torch.Tensor | np.ndarray | None",
+    names: Sequence[Hashable] | None,
+) -> Graph:
+    least = int(edges.max()) + 1 if edges.numel() else 0
+    n = least if num_nodes is None else int(require_range("num_nodes", num_nodes, low=0, integer=True))
+    if edges.numel() and (int(edges.min()) < 0 or least > n):
+        raise ValueError(f"edge_index must lie in [0, {n}), got {int(edges.min())} to {least - 1}. Raise num_nodes.")
+    if weight is not None:
+        weight = torch.as_tensor(weight).float().cpu()
+        require_shape("weight", weight, (edges.shape[1],))
+        require_finite("weight", weight)
+    if x is not None:
+        x = torch.as_tensor(x).cpu()
+        x = x if x.is_floating_point() else x.float()
+        require_shape("x", x, (n, None))
+        require_finite("x", x, hint="Fill missing features before.")
+    if y is not None:
+        y = torch.as_tensor(y).cpu()
+        require_shape("y", y, (n,))
+    u, v = edges.numpy()
+    real = u != v
+    keys, inverse = np.unique(u[real] * max(n, 1) + v[real], return_inverse=True)
+    if weight is not None:
+        total = np.zeros(len(keys), np.float32)
+        np.add.at(total, inverse, weight.numpy()[real])
+        weight = torch.from_numpy(total)
+    index = torch.from_numpy(np.stack(np.divmod(keys, max(n, 1))))
+    return Graph(index, n, x, y, weight, None if names is None else tuple(names))
+
+
+def require_pairs(pairs: object, num_nodes: int) -> torch.Tensor:
+    """(m, 2) int64 node indices, checked.
+
+    Raises:
+        TypeError: if they are not integers.
+        ValueError: if the shape is another, an index is out of range, or u = v.
+    """
+    found = torch.as_tensor(pairs if isinstance(pairs, torch.Tensor | np.ndarray) else np.asarray(pairs)).cpu()
+    found = found.reshape(0, 2) if found.numel() == 0 else found
+    require_shape("pairs", found, (None, 2))
+    if found.numel() and (found.is_floating_point() or found.dtype == torch.bool):
+        raise TypeError(f"pairs must hold node indices (integers), got {found.dtype}.")
+    found = found.long()
+    if found.numel() and not 0 <= int(found.min()) <= int(found.max()) < num_nodes:
+        raise ValueError(f"pairs must lie in [0, {num_nodes}), got {int(found.min())} to {int(found.max())}.")
+    same = (found[:, 0] == found[:, 1]).nonzero()
+    if len(same):
+        node = int(found[same[0, 0], 0])
+        raise ValueError(f"pairs must be of two different nodes, got ({node}, {node}) at row {int(same[0, 0])}.")
+    return found
+
+
+def pair_types(edge_index: torch.Tensor, pairs: torch.Tensor, num_nodes: int | None = None) -> torch.Tensor:
+    """Type of each pair (u, v): 0 only v->u, 1 only u->v, 2 both, 3 none (the classes of section 3.4).
+
+    Args:
+        edge_index: (2, E) edges.
+        pairs: (m, 2) node indices.
+        num_nodes: n, by default the least that holds all.
+    """
+    least = max([int(t.max()) + 1 for t in (edge_index, pairs) if t.numel()], default=1)
+    n = least if num_nodes is None else num_nodes
+    known = np.unique(edge_index[0].numpy() * n + edge_index[1].numpy())
+    u, v = pairs.numpy().T
+    there, back = _member(known, u * n + v), _member(known, v * n + u)
+    return torch.from_numpy(np.select([there & back, there, back], [BOTH, FORWARD, REVERSE], NONE))
+
+
+def _member(known: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    at = np.searchsorted(known, keys)
+    at[at == len(known)] = 0
+    return known[at] == keys if len(known) else np.zeros(len(keys), bool)
+
+
+def unordered(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The node pairs that have an edge, each once.
+
+    Returns:
+        u, v: (P,) nodes; a one-way pair stands in the direction of its edge, a reciprocal one with u < v.
+        one_way: (P,) booleans.
+        weight: (P,) weight of the edge, for a reciprocal pair the mean of both (ones without weights).
+    """
+    u, v = graph.edge_index.numpy()
+    n = max(graph.num_nodes, 1)
+    w = np.ones(len(u), np.float32) if graph.weight is None else graph.weight.numpy()
+    keys, mirror = u * n + v, v * n + u  # keys are sorted
+    at = np.minimum(np.searchsorted(keys, mirror), max(len(keys) - 1, 0))
+    both = keys[at] == mirror if len(keys) else np.zeros(0, bool)
+    kept = ~both | (u < v)
+    mean = np.where(both, (w + w[at]) / 2, w) if len(keys) else w
+    return u[kept], v[kept], ~both[kept], mean[kept]
+
+
+def hermitian_adjacency(data: object) -> sparse.csr_array:
+    """H (n, n) complex, equation (1): H_uv = i for u->v alone, -i for v->u alone, 1 for both, 0 for none; H = H*.
+
+    An edge of negative weight is -1 (an extension).
+    """
+    graph = as_graph(data)
+    u, v, one_way, weight = unordered(graph)
+    value = np.where(weight < 0, -1.0, np.where(one_way, 1j, 1.0))
+    size = (graph.num_nodes, graph.num_nodes)
+    rows, columns = np.concatenate((u, v)), np.concatenate((v, u))
+    return sparse.csr_array((np.concatenate((value, value.conj())), (rows, columns)), shape=size)
