@@ -2,13 +2,15 @@
 
 import subprocess
 import sys
+import weakref
 
 import grokking_theory as gt
 import pytest
 import torch
-from offprints.device import memory_stats, reset_peak
 from offprints.seeding import isolated, rng
 from torch.testing import assert_close
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 
 def test_the_penalty_in_a_training_loop_of_ones_own():
@@ -68,23 +70,41 @@ def test_a_group_of_ones_own():
     assert 0 < bound <= gt.table_lower_bound(target, 3).loss_lb + 1e-12
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the peak of a process can be reset on Linux only")
+class LivePeak(TorchDispatchMode):
+    """Bytes of all results that were alive at once, whatever an allocator keeps."""
+
+    def __init__(self):
+        super().__init__()
+        self.alive, self.peak, self.known = 0, 0, weakref.WeakSet()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for tensor in pytree.tree_leaves(out):
+            if isinstance(tensor, torch.Tensor) and tensor.untyped_storage() not in self.known:
+                self.add(tensor.untyped_storage())
+        return out
+
+    def add(self, storage):
+        size = storage.nbytes()
+        self.known.add(storage)
+        self.alive += size
+        self.peak = max(self.peak, self.alive)
+        weakref.finalize(storage, self.remove, size)
+
+    def remove(self, size):
+        self.alive -= size
+
+
 def test_memory_is_chunk_times_parameters():
     """Peak memory grows with chunk · P, not with n · P."""
-    model = torch.nn.Sequential(torch.nn.Linear(64, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 64))
-    weights = 4 * sum(parameter.numel() for parameter in model.parameters())  # 1.1 MB of float32
+    model = torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.ReLU(), torch.nn.Linear(512, 64))
+    weights = 4 * sum(parameter.numel() for parameter in model.parameters())
     x = torch.randn(192, 64, generator=rng(0, "cpu"))
-    gt.empirical_ntk(model, x[:4], chunk=4)
-
-    def once(chunk, n):
-        reset_peak()
-        before = memory_stats().current
-        gt.empirical_ntk(model, x[:n], chunk=chunk)
-        return (memory_stats().peak - before) / weights
 
     def peak(chunk, n):
-        """The least of three: the allocator may keep pages that nothing needs."""
-        return min(once(chunk, n) for _ in range(3))
+        with LivePeak() as seen:
+            gt.empirical_ntk(model, x[:n], chunk=chunk)
+        return seen.peak / weights
 
     small, more_points, large = peak(16, 64), peak(16, 192), peak(96, 192)
     assert more_points < small + 12  # 128 more points; gradients of all of them would be 128 · P
