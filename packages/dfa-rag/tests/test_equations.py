@@ -128,6 +128,10 @@ def test_lookahead_by_hand():
     floored = lambda floor: lookahead(0, 1, 2, children, passes, norms, {}, floor)  # noqa: E731
     assert floored(cos / 2) == pytest.approx(cos / 2)
     assert floored(cos / 2 + 1e-6) is None
+    memo = {}
+    known = lookahead(0, 1, 2, children, passes, norms, memo)
+    assert memo == {(0, 1, 2): known}
+    assert lookahead(0, 1, 2, children, passes, norms, {(0, 1, 2): 0.125}) == 0.125  # not worked out again
     assert lookahead(2, 4, 3, children, passes, norms, {}) == 1
     assert lookahead(2, 3, 3, children, passes, norms, {}) == 0
     assert lookahead(3, 5, 3, children, passes, norms, {}) == 0

@@ -1,11 +1,15 @@
 """Language models: scripted, copying, any OpenAI-compatible server (on the loopback), transformers."""
 
+import contextlib
 import json
+import sys
 import threading
+import types
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import numpy as np
 import pytest
-from dfa_rag import CopyLLM, Dialogue, Example, OpenAICompatLLM, ScriptedLLM, Turn, align
+from dfa_rag import CopyLLM, Dialogue, Example, OpenAICompatLLM, ScriptedLLM, TransformersLLM, Turn, align
 from dfa_rag.prompts import Prompt
 
 ASK = Prompt(({"role": "system", "content": "be short"}, {"role": "user", "content": "hi"}))
@@ -151,8 +155,6 @@ def test_copying_takes_the_majority_and_the_better_example_at_a_tie():
 def test_transformers_needs_its_extra(monkeypatch):
     import builtins
 
-    from dfa_rag import TransformersLLM
-
     real = builtins.__import__
 
     def without(name, *args, **kwargs):
@@ -165,9 +167,77 @@ def test_transformers_needs_its_extra(monkeypatch):
         TransformersLLM("any")
 
 
+class EchoTokenizer:
+    """Words are tokens; a chat template that names the roles."""
+
+    chat_template, pad_token_id, eos_token_id = "named", None, 7
+
+    def apply_chat_template(self, messages, tokenize, add_generation_prompt):
+        assert not tokenize
+        assert add_generation_prompt
+        return " ".join(f"<{m['role']}> {m['content']}" for m in messages) + " <assistant>"
+
+    def __call__(self, text, return_tensors=None, add_special_tokens=True):
+        ids = (["<s>"] if add_special_tokens else []) + text.split()
+        if return_tensors is None:
+            return {"input_ids": ids}
+        return Batch(input_ids=np.array([ids]), attention_mask=np.ones((1, len(ids))))
+
+    def decode(self, ids, skip_special_tokens):
+        assert skip_special_tokens
+        return " ".join(ids).replace(" / ", "\n")
+
+
+class Batch(dict):
+    def to(self, device):
+        assert device == "cpu"
+        return self
+
+
+class EchoModel:
+    """Says the last two words again, then "/ and more"."""
+
+    device = "cpu"
+
+    class config:
+        max_position_embeddings, _name_or_path = 20, "echo/model"
+
+    def generate(self, input_ids, attention_mask, **options):
+        assert input_ids.shape == attention_mask.shape
+        assert options["max_new_tokens"] == 8
+        assert options["pad_token_id"] == 7
+        assert options["num_beams"] == 1
+        assert options["do_sample"] is False
+        return np.concatenate([input_ids, input_ids[:, -2:], [["/", "and", "more"]]], axis=1)
+
+
+def test_transformers_prompts_and_answers(monkeypatch):
+    """What goes into a model and comes out, without torch: the words are counted, the prompt is cut off again."""
+    stands = types.ModuleType("torch")
+    stands.no_grad = contextlib.nullcontext
+    library = types.ModuleType("transformers")
+    library.AutoModelForCausalLM = library.AutoTokenizer = None
+    monkeypatch.setitem(sys.modules, "torch", stands)
+    monkeypatch.setitem(sys.modules, "transformers", library)
+    prompt = Prompt(({"role": "system", "content": "be brief"}, {"role": "user", "content": "say good day"}))
+    chat = TransformersLLM(EchoModel(), EchoTokenizer(), max_new_tokens=8)
+    assert chat.complete(prompt) == "day <assistant>\nand more"
+    assert (chat.name, chat.context, chat.count_tokens("one two three")) == ("echo/model", 12, 3)
+    plain = TransformersLLM(EchoModel(), EchoTokenizer(), max_new_tokens=8, chat=False, name="own")
+    assert plain.complete(prompt) == "good day"
+    assert plain.name == "own"
+    exact = Prompt(({"role": "user", "content": "w " * 10},))  # <user> and <assistant> make it 12
+    assert chat.complete(exact).startswith("w <assistant>")
+    with pytest.raises(ValueError, match="a prompt must have at most 12 tokens, got 13. Lower the budget"):
+        chat.complete(Prompt(({"role": "user", "content": "w " * 11},)))
+    with pytest.raises(TypeError, match="tokenizer must be given"):
+        TransformersLLM(EchoModel())
+    with pytest.raises(ValueError, match="max_new_tokens must be"):
+        TransformersLLM(EchoModel(), EchoTokenizer(), max_new_tokens=0)
+
+
 @pytest.mark.slow
 def test_smollm_answers_and_keeps_to_its_context():
-    from dfa_rag import TransformersLLM
     from offprints.testing import offline_lm
 
     model, tokenizer = offline_lm()

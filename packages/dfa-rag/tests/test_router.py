@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from dfa_rag import (
+    Belief,
     BeliefTracker,
     BM25Retriever,
     DenseRetriever,
@@ -124,6 +125,15 @@ def test_a_beam_keeps_the_most_likely_and_ends_are_survived():
     assert after.best() == 0  # all that is left is that the turn was off the path
     strict = BeliefTracker(DialogueDFA(1).fit(over), aside=0.0, restart=0.0)
     assert strict.advance(strict.start(), ["x"], "user").best() == -1
+    said = {"a": ("x", "y"), "b": ("x", "y"), "c": ("w", "v", "u", "t")}
+    three = [
+        Dialogue(n, tuple(Turn(("user", "system")[k % 2], t, (t,)) for k, t in enumerate(w))) for n, w in said.items()
+    ]
+    dfa = DialogueDFA(1, None).fit(three)
+    strict = BeliefTracker(dfa, aside=0.0, restart=0.0)
+    belief = strict.advance(Belief((dfa.step(0, ["x"]).state,), (1.0,)), ["y"], "system")
+    later = next(q for q in dfa.states if dfa.is_entry(q) and dfa.role(q) == "user" and q)
+    assert belief == ((0, later), (0.75, 0.25), (), 1.0)  # all dialogues end here: anywhere, by visits
     two = [Dialogue("a", (Turn("user", "x", ("x",)), Turn("system", "y", ("y",))))]
     router = DFARouter(DialogueDFA(1).fit(two), two)
     position = router.follow((*two[0].turns, Turn("user", "more", ("z",)), Turn("system", "y", ("y",))))
