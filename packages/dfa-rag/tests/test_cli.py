@@ -1,6 +1,8 @@
 """The command line, on files."""
 
 import io
+import sys
+import types
 
 import pytest
 from dfa_rag import DialogueDFA, WorkflowSimulator, cli, save_dialogues
@@ -59,6 +61,36 @@ def test_settings_reach_the_automaton(log, tmp_path, given, share):
     assert cli.main(["fit", "--data", log, "--out", out, "--threshold", "0.7", *given]) == 0
     dfa = DialogueDFA.load(out)
     assert (dfa.min_support, dfa.merge_threshold, dfa.similarity, dfa.min_share) == (5, 0.7, "lookahead", share)
+
+
+def test_a_drawing_is_made_by_graphviz(log, tmp_path, capsys, monkeypatch):
+    out = str(tmp_path / "flow")
+    assert cli.main(["fit", "--data", log, "--out", out]) == 0
+    capsys.readouterr()
+    monkeypatch.setitem(sys.modules, "graphviz", None)  # not installed
+    assert cli.main(["show", out, "--as", "svg"]) == 2
+    assert "dfa-rag[viz]" in capsys.readouterr().err
+    library = types.ModuleType("graphviz")
+    library.ExecutableNotFound = type("ExecutableNotFound", (RuntimeError,), {})
+    dot = DialogueDFA.load(out).to_dot()
+
+    class Source:
+        def __init__(self, text):
+            assert text == dot
+
+        def pipe(self, format, encoding):
+            assert (format, encoding) == ("svg", "utf-8")
+            if library.lost:
+                raise library.ExecutableNotFound("dot")
+            return "<svg/>"
+
+    library.Source, library.lost = Source, False
+    monkeypatch.setitem(sys.modules, "graphviz", library)
+    assert cli.main(["show", out, "--as", "svg"]) == 0
+    assert capsys.readouterr().out == "<svg/>\n"
+    library.lost = True
+    assert cli.main(["show", out, "--as", "svg"]) == 2
+    assert "must be on the path" in capsys.readouterr().err
 
 
 def test_wrong_usage(log, tmp_path, capsys, monkeypatch):

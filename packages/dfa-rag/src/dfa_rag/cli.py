@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     fit.add_argument("--out", type=Path, default=Path("flow"), help="stem of the files written")
     show = verbs.add_parser("show", help="print an automaton")
     show.add_argument("automaton", type=Path)
-    show.add_argument("--as", dest="form", choices=["summary", "mermaid", "dot", "json"], default="summary")
+    show.add_argument("--as", dest="form", choices=["summary", "mermaid", "dot", "json", "svg"], default="summary")
     chat = verbs.add_parser("chat", help="talk to a model that follows the automaton; an empty line ends")
     chat.add_argument("automaton", type=Path, help="as written by fit; the tagged dialogues lie beside it")
     _tagger_options(chat)
@@ -144,8 +144,25 @@ def _fit(options: argparse.Namespace) -> int:
 def _show(options: argparse.Namespace) -> int:
     dfa = DialogueDFA.load(options.automaton)
     forms = {"summary": dfa.summary, "mermaid": dfa.to_mermaid, "dot": dfa.to_dot, "json": dfa.to_json}
-    print(forms[options.form]())
+    print(_svg(dfa.to_dot()) if options.form == "svg" else forms[options.form]())
     return 0
+
+
+def _svg(source: str) -> str:
+    """The drawing that Graphviz makes of DOT source.
+
+    Raises:
+        ImportError: without the extra `viz`.
+        FileNotFoundError: without Graphviz's program.
+    """
+    try:
+        import graphviz
+    except ImportError as error:
+        raise ImportError('an SVG drawing needs graphviz: pip install "dfa-rag[viz]"') from error
+    try:
+        return str(graphviz.Source(source).pipe(format="svg", encoding="utf-8"))
+    except graphviz.ExecutableNotFound as error:
+        raise FileNotFoundError(f"Graphviz's program must be on the path: {error}") from error
 
 
 def _chat(options: argparse.Namespace) -> int:
