@@ -193,6 +193,10 @@ def test_outlook():
     weak = explain_refusal(PrivateSBM(a=20, b=2, eps=0.3, delta=1e-6), 1500)
     assert not weak.likely
     assert "noise of eps is too large" in weak.reasons[0]
+    assert "set by the vertex with the least surplus" in weak.reasons[0]
+    dense = explain_refusal(PrivateSBM(a=200, b=20, eps=0.02, delta=1e-6), 1500)
+    assert "set by the penalty's distance from the density across" in dense.reasons[0]
+    assert dense.margin == pytest.approx((tau(200, 20) - 20) * log(1500) / 2)
     assert weak.smallest_eps == pytest.approx(good.smallest_eps)
     assert explain_refusal(PrivateSBM(a=20, b=2, eps=weak.smallest_eps * 1.001, delta=1e-6), 1500).likely
     assert explain_refusal(PrivateSBM(a=20, b=2, eps=0.3, delta=1e-6), int(weak.smallest_n)).likely

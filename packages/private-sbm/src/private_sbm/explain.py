@@ -10,7 +10,7 @@ from offprints.checks import require_choice, require_range
 
 from private_sbm.estimator import PrivateSBM
 from private_sbm.mechanism import release_probability, threshold_T
-from private_sbm.penalty import balanced_penalty, predicted_margin
+from private_sbm.penalty import balanced_penalty, predicted_asymmetric, predicted_margin
 from private_sbm.thresholds import (
     MODELS,
     asymmetric_exponent,
@@ -91,7 +91,8 @@ def explain_refusal(estimator: PrivateSBM, n: int, xi: float | None = None) -> O
         reasons.append(f"exact recovery is impossible or not covered: the exponent {exponent:.3g} is not above 1.")
     elif chance <= 0.5:
         reasons.append(
-            f"the expected margin {margin:.3g} does not reach T = {limit:.3g}: the noise of eps is too large."
+            f"the expected margin {margin:.3g}, set by {model.limit(n)}, does not reach T = {limit:.3g}: the noise of "
+            "eps is too large."
         )
         reasons.append(f"smallest eps at n = {n}: {eps:.3g}; smallest n at this eps and delta: {size:.3g}.")
     if estimator.guarantee(n) == "heuristic" and estimator.strict:
@@ -176,18 +177,26 @@ class _Public:
             xi = self.xi or 0.0
             surplus = predicted_surplus(lambda c: censored_exponent(self.a, xi, c), self.a * (1 - 2 * xi))
             return surplus * log(n) / (4 if self.estimator.neighbor == "relabel" else 2)
+        rate, outliers = self._rate(n), self.estimator.outliers
+        return predicted_margin(self.estimator.model, n, rate, self.rho, self.a, self.b, outliers)
+
+    def limit(self, n: int) -> str:
+        """What the expected margin comes from."""
+        if self.estimator.model == "asymmetric":
+            rate = self._rate(n)
+            if predicted_asymmetric(rate, self.rho, self.a, self.b) >= rate - self.b:
+                return "the penalty's distance from the density across, lam - q"
+        return "the vertex with the least surplus"
+
+    def _rate(self, n: int) -> float:
+        """The penalty lam in units of ln n / n."""
         lam = self.estimator.lam
         if lam == "balanced":
-            rate = (
-                balanced_penalty(self.estimator.model, n, self.rho, self.a, self.b, self.estimator.outliers)
-                * n
-                / log(n)
-            )
-        elif isinstance(lam, str):  # the mean density of two equal communities is near (a + b) / 2
-            rate = tau(self.a, self.b) if lam == "tau" else self._mean_rate()
-        else:
-            rate = lam * n / log(n)
-        return predicted_margin(self.estimator.model, n, rate, self.rho, self.a, self.b, self.estimator.outliers)
+            model, outliers = self.estimator.model, self.estimator.outliers
+            return balanced_penalty(model, n, self.rho, self.a, self.b, outliers) * n / log(n)
+        if isinstance(lam, str):  # the mean density of two equal communities is near (a + b) / 2
+            return tau(self.a, self.b) if lam == "tau" else self._mean_rate()
+        return lam * n / log(n)
 
     def _mean_rate(self) -> float:
         inside = self.rho**2 + (1 - self.rho) ** 2
