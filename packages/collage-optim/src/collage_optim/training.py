@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
+from offprints.device import pick_device
 from offprints.seeding import isolated, rng
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -92,6 +93,7 @@ def train_gpt(
     dtype: torch.dtype = torch.bfloat16,
     scale: float = 1.0,
     every: int = 10,
+    device: str = "cpu",
 ) -> Run:
     """Train with gradients clipped to norm 1; initial weights and the order of data depend on the seed alone.
 
@@ -110,11 +112,13 @@ def train_gpt(
         dtype: of the weights; float32 for a control.
         scale: of the loss, divided out of the gradients in 16 bits (loss scaling for float16).
         every: steps between measurements of precision.
+        device: where to train.
     """
+    where = pick_device(device)
     generator = rng(seed, "cpu")
     with isolated(seed):
         model = TinyGPT(len(text.symbols), width, heads, layers, length)
-    model = model.to(dtype)
+    model = model.to(device=where, dtype=dtype)
     params = list(model.parameters())
     optimizer = make(params)
     monitor = PrecisionMonitor(optimizer, every=every) if isinstance(optimizer, CollageAdamW) else None
@@ -123,7 +127,7 @@ def train_gpt(
         for group in optimizer.param_groups:
             group["lr"] = lr * schedule(step, steps, warmup)
         codes, targets = batches(text.train, length, batch, generator)
-        loss = wide_loss(model, codes, targets)
+        loss = wide_loss(model, codes.to(where), targets.to(where))
         (loss * scale).backward()
         if scale != 1.0:
             for p in params:
@@ -143,5 +147,5 @@ def train_gpt(
 def held_out_loss(model: nn.Module, codes: Tensor, length: int, windows: int = 256) -> float:
     """Mean loss over evenly spaced windows."""
     starts = torch.linspace(0, len(codes) - length - 1, min(windows, len(codes) // length)).long()
-    both = torch.stack([codes[s : s + length + 1] for s in starts.tolist()])
+    both = torch.stack([codes[s : s + length + 1] for s in starts.tolist()]).to(next(model.parameters()).device)
     return float(wide_loss(model, both[:, :-1], both[:, 1:]))
