@@ -81,6 +81,27 @@ def test_the_guard_asks_again_and_then_blocks():
     assert loose.blocked is False
 
 
+def test_the_tagger_sees_what_was_said_before():
+    seen = []
+
+    class Listener:
+        def tag_turn(self, text, role, history):
+            seen.append((text, role, [turn.text for turn in history]))
+            return {"hi": ("battery",), "Goodbye": ("close",)}.get(text, ())
+
+    router = DFARouter(DFA, DIALOGUES, 3)
+    agent = ChatAgent(router, ScriptedLLM(["Goodbye", "bye"]), Listener(), guard="block", asks=0, blocked_text="Wait.")
+    agent.reply("hi")
+    agent.reply("still there?")
+    assert seen == [
+        ("hi", "user", []),
+        ("Goodbye", "system", ["hi"]),
+        ("Wait.", "system", ["hi"]),
+        ("still there?", "user", ["hi", "Wait."]),
+        ("bye", "system", ["hi", "Wait.", "still there?"]),
+    ]
+
+
 def example(name, *texts):
     turns = [Turn(("user", "system")[k % 2], text) for k, text in enumerate(texts)]
     return Example(name, len(turns) - 1, align(Dialogue(name, tuple(turns))))

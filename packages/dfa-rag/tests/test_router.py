@@ -19,7 +19,7 @@ from dfa_rag import (
     WorkflowSimulator,
     coverage,
 )
-from dfa_rag.retrieval import best, said
+from dfa_rag.retrieval import best, said, unit_rows
 
 DIALOGUES = WorkflowSimulator(seed=0, tag_noise=0.05).sample(120)
 DFA = DialogueDFA().fit(DIALOGUES)
@@ -32,6 +32,7 @@ def test_the_paper_draws_from_the_dialogues_of_the_state():
     assert route.path == (0, route.state)
     assert {e.dialogue_id for e in route.examples} <= router.dfa.ids(route.state)
     assert len({e.dialogue_id for e in route.examples}) == 5
+    assert {e.score for e in route.examples} == {0.0}
     assert route == router.route(START)
     others = [DFARouter.paper(router.dfa, DIALOGUES, seed=seed).route(START).examples for seed in range(4)]
     assert len({tuple(e.dialogue_id for e in examples) for examples in others}) > 1
@@ -188,6 +189,7 @@ def test_best_is_a_stable_partial_sort():
     assert best(scores, 3) == [1, 3, 2]
     assert best(scores, 9) == [1, 3, 2, 0]
     assert said((), "last") == ""
+    assert unit_rows(np.array([[0.0, 0.0], [3.0, 4.0]])).tolist() == [[0.0, 0.0], [0.6, 0.8]]
 
 
 def test_coverage_finds_the_gap():

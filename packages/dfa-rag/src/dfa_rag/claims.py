@@ -227,7 +227,6 @@ def judge(seed: int, scale: Scale, device: str) -> experiments.Metrics:
     expect=[greater("lookahead", "paper", by=0.1), greater("lookahead", 0.97)],
     smoke=Scale(seeds=2, train=60, test=5),
     cpu=Scale(seeds=8, train=200, test=100),
-    note="A weakness of the paper's φ_sim at its own λ = 0.1, on a flow where 'yes' needs five different reactions.",
 )
 def threshold(seed: int, scale: Scale, device: str) -> dict[str, float | list[float]]:
     """Precision@5 of random examples of the state, one path, no noise: φ_sim at λ = 0.1, look-ahead at 0.6."""
@@ -301,7 +300,7 @@ def _models() -> ModuleType:
     "automaton",
     needs=["interpretable"],
     caption="The automaton learnt from 200 simulated support dialogues: entry states, user turns blue, system turns "
-    "green, width = dialogues; black rims accept.",
+    "green, width = dialogues; they end in the turns of states that no arrow leaves.",
 )
 def automaton(runs: Mapping[str, Runs]) -> "Figure":
     """Entry states in columns by turn."""
