@@ -4,11 +4,13 @@ import duplex_embed as dx
 import torch
 from duplex_embed import _reference as reference
 from duplex_embed.graph import as_graph
-from duplex_embed.messages import message_edges, message_graph
+from duplex_embed.messages import index_messages, message_edges, message_graph
+from offprints.seeding import rng
 from offprints.testing import Conformance, assert_all_covered
 
 RING = as_graph(torch.tensor([[0, 1, 2, 3, 4, 1, 0], [1, 2, 3, 4, 0, 3, 2]]))
 EDGES, WEIGHT, _ = message_edges(RING)
+SIGNS = WEIGHT.long()  # -1, 0 and 1: data of the graph, to which no gradient flows
 
 
 def features(gen, factory, rows=5, columns=3):
@@ -24,12 +26,10 @@ class TestDualGATEncoder(Conformance):
         return dx.DualGATEncoder(3, 4, hidden=6, heads=2, **factory)
 
     def inputs(self, gen, **factory):
-        weight = WEIGHT.to(factory["dtype"])
-        return features(gen, factory), features(gen, factory), EDGES, weight[0], weight[1]
+        return features(gen, factory), features(gen, factory), EDGES, SIGNS
 
-    def call(self, thing, x_am, x_ph, edges, w_am, w_ph):
-        # edge weights are data of the graph, so no gradient flows to them
-        return thing(x_am, x_ph, edges, w_am.detach(), w_ph.detach())
+    def call(self, thing, x_am, x_ph, edges, signs):
+        return thing(x_am, x_ph, edges, *signs.to(x_am.dtype))
 
 
 class TestDualGATLayer(Conformance):
@@ -40,12 +40,12 @@ class TestDualGATLayer(Conformance):
         return dx.DualGATLayer(3, 4, fuse=True, **factory)
 
     def inputs(self, gen, **factory):
-        return (torch.randn(2, 5, 3, generator=gen, **factory),)
+        return torch.randn(2, 5, 3, generator=gen, **factory), EDGES, SIGNS
 
-    def call(self, thing, x):
-        return thing(x, message_graph(RING).to(x.device, x.dtype))
+    def call(self, thing, x, edges, signs):
+        return thing(x, index_messages(edges, signs.to(x.dtype), 5))
 
-    def reference(self, layer, x):
+    def reference(self, layer, x, edges, signs):
         known = reference.messages([tuple(edge) for edge in RING.edge_index.t().tolist()], 5)
         rows = []
         for channel in (0, 1):
@@ -66,19 +66,22 @@ class TestWeightedGATConv(Conformance):
         return dx.WeightedGATConv(3, 4, heads=2, **factory)
 
     def inputs(self, gen, **factory):
-        return features(gen, factory), EDGES, WEIGHT[0].to(factory["dtype"])
+        return features(gen, factory), EDGES, SIGNS[1]
+
+    def call(self, thing, x, edges, signs):
+        return thing(x, edges, signs.to(x.dtype))
 
 
 class TestEncoderOnGraphs(Conformance):
     kind = "graph"
 
     def make(self):
-        return dx.DualGATEncoder(2, 3, layers=2, dtype=torch.float64).eval()
+        return dx.DualGATEncoder(2, 3, layers=2, generator=rng(0, "cpu"), dtype=torch.float64).eval()
 
     def call(self, thing, edges, nodes):
         graph = as_graph(edges, num_nodes=nodes)
         x = torch.stack(graph.degrees(), 1).double().expand(2, -1, -1)
-        return thing.run(x, [message_graph(graph).to("cpu", torch.float64)])
+        return thing.infer(x, message_graph(graph).to("cpu", torch.float64)).transpose(0, 1)
 
 
 class TestSpectralGraphs(Conformance):

@@ -265,7 +265,9 @@ def test_relabelling_nodes_permutes_the_embedding(layers):
     torch.testing.assert_close(found[:, order], model.run(x, [message_graph(graph)]))
 
 
-@pytest.mark.parametrize(("layers", "fuse_at", "fused"), [(3, None, 1), (2, None, 0), (2, 1, 1), (1, None, 0), (4, None, 2)])
+@pytest.mark.parametrize(
+    ("layers", "fuse_at", "fused"), [(3, None, 1), (2, None, 0), (2, 1, 1), (1, None, 0), (4, None, 2)]
+)
 def test_where_the_channels_are_fused(layers, fuse_at, fused):
     model = encoder(layers=layers, fuse_at=fuse_at)
     assert [layer.fuse for layer in model.layers] == [at == fused for at in range(layers)]

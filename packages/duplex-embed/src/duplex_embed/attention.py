@@ -9,6 +9,7 @@ import functools
 import warnings
 
 import torch
+from offprints.device import full_precision
 from torch import Tensor
 
 from duplex_embed.messages import Messages
@@ -96,13 +97,14 @@ def attend(
     Returns:
         out (K, receivers, o) and alpha (K, E).
     """
-    wide = _wide(h)
-    score = torch.nn.functional.leaky_relu(_at(_wide(left), src) + _at(_wide(right), dst), SLOPE)
-    top = _segment(score, indptr, dst, "max")
-    alpha = score.sub_(_at(top, dst)).exp_()
-    alpha.div_(_at(_segment(alpha, indptr, dst, "sum"), dst))
-    values = alpha * _per_head(weight, alpha)
-    out = torch.stack([_product(indptr, dst, src, v, x) for v, x in zip(values, wide, strict=True)])
+    with full_precision(h.device):
+        wide = _wide(h)
+        score = torch.nn.functional.leaky_relu(_at(_wide(left), src) + _at(_wide(right), dst), SLOPE)
+        top = _segment(score, indptr, dst, "max")
+        alpha = score.sub_(_at(top, dst)).exp_()
+        alpha.div_(_at(_segment(alpha, indptr, dst, "sum"), dst))
+        values = alpha * _per_head(weight, alpha)
+        out = torch.stack([_product(indptr, dst, src, v, x) for v, x in zip(values, wide, strict=True)])
     return out.to(h.dtype), alpha
 
 
@@ -148,17 +150,18 @@ def attend_backward(
     With g the gradient of out: dh_u = sum over messages from u of alpha w g_v;  d alpha_e = w_e g_v . h_u;
     d score_e = alpha_e (d alpha_e - sum_f alpha_f d alpha_f), times the slope of the leaky ReLU.
     """
-    g, wide, scale = _wide(grad).contiguous(), _wide(h), _per_head(weight, alpha)
-    back_src = torch.repeat_interleave(back_indptr.diff(), output_size=len(src))
-    turned = _at(alpha * scale, back_order)
-    dh = torch.stack([_product(back_indptr, back_src, back_dst, v, x) for v, x in zip(turned, g, strict=True)])
-    dalpha = torch.stack([_dots(indptr, dst, src, a, b) for a, b in zip(g, wide, strict=True)])
-    dalpha.mul_(scale).mul_(alpha)
-    dscore = dalpha.addcmul_(alpha, _at(_segment(dalpha, indptr, dst, "sum"), dst), value=-1)
-    positive = _at(_wide(left), src) + _at(_wide(right), dst) > 0
-    dscore = torch.where(positive, dscore, SLOPE * dscore)
-    dright = _segment(dscore, indptr, dst, "sum")
-    dleft = _segment(_at(dscore, back_order), back_indptr, back_src, "sum")
+    with full_precision(h.device):
+        g, wide, scale = _wide(grad).contiguous(), _wide(h), _per_head(weight, alpha)
+        back_src = torch.repeat_interleave(back_indptr.diff(), output_size=len(src))
+        turned = _at(alpha * scale, back_order)
+        dh = torch.stack([_product(back_indptr, back_src, back_dst, v, x) for v, x in zip(turned, g, strict=True)])
+        dalpha = torch.stack([_dots(indptr, dst, src, a, b) for a, b in zip(g, wide, strict=True)])
+        dalpha.mul_(scale).mul_(alpha)
+        dscore = dalpha.addcmul_(alpha, _at(_segment(dalpha, indptr, dst, "sum"), dst), value=-1)
+        positive = _at(_wide(left), src) + _at(_wide(right), dst) > 0
+        dscore = torch.where(positive, dscore, SLOPE * dscore)
+        dright = _segment(dscore, indptr, dst, "sum")
+        dleft = _segment(_at(dscore, back_order), back_indptr, back_src, "sum")
     return dleft.to(left.dtype), dright.to(right.dtype), dh.to(h.dtype)
 
 

@@ -107,7 +107,7 @@ def _factored(graph: Graph, operator: object, dim: int) -> SourceTarget:
     """U sqrt(S) and V sqrt(S) of the d largest singular values."""
     n = graph.num_nodes
     kept = min(dim, n - 1)
-    if kept < 1:
+    if kept < 1 or graph.num_edges == 0:
         return SourceTarget(graph, torch.zeros(n, dim), torch.zeros(n, dim))
     left, values, right = svds(operator, k=kept, v0=rng(0).normal(size=n))
     root = np.sqrt(np.maximum(values, 0))
@@ -180,7 +180,7 @@ def nerd(
     walks: int = 20,
     length: int = 5,
     negatives: int = 5,
-    epochs: int = 10,
+    epochs: int = 3,
     batch_size: int = 4096,
     lr: float = 0.025,
     seed: int = 0,
@@ -188,7 +188,9 @@ def nerd(
     """NERD: skip-gram on random walks that alternate between the source and the target role.
 
     A walk goes from a source along an out-edge to a target, back along an in-edge to a source, and so on. The first
-    source is paired with the targets met, the first target with the sources; negatives are drawn by degree^0.75.
+    source is paired with the targets met, the first target with the sources; negatives are drawn by degree^0.75. The
+    products estimate log(p_uv / (p_u p_v)) - log(negatives); one more coordinate takes the shift back, so that the 0 of
+    a missing role stands for "no more than by chance".
 
     Args:
         data: a graph of any kind.
@@ -219,9 +221,10 @@ def nerd(
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-    source, target = (weight.detach() for weight in weights)
     known = [torch.from_numpy(d > 0).float()[:, None] for d in degrees]
-    return SourceTarget(graph, source * known[0], target * known[1])
+    shift = float(np.log(negatives)) ** 0.5
+    parts = [torch.cat((weight.detach() * role, shift * role), 1) for weight, role in zip(weights, known, strict=True)]
+    return SourceTarget(graph, *parts)
 
 
 def _walk_loss(

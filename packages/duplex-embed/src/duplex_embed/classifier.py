@@ -229,7 +229,8 @@ class DUPLEXClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, data: object) -> np.ndarray:
         """(n,) labels."""
-        return self.classes_[self.predict_proba(data).argmax(1)]
+        found = self.predict_proba(data).argmax(1)
+        return self.classes_[found]
 
     def score(self, data: object, mask: torch.Tensor | None = None) -> float:
         """Macro-F1 on the labelled nodes of a graph (of `mask`)."""

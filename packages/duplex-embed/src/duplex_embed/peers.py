@@ -60,7 +60,16 @@ def parameter_count(module: torch.nn.Module) -> int:
 
 def matching_width(kind: str, in_dim: int, parameters: int) -> int:
     """The hidden width at which a peer has as many parameters as asked for, as nearly as it can."""
-    return min(range(2, 1025), key=lambda width: abs(parameter_count(_network(kind, in_dim, width, 0.0)) - parameters))
+
+    def gap(width: int) -> int:
+        with isolated(0):  # the library draws weights from torch's global generator
+            return parameter_count(_network(kind, in_dim, width, 0.0)) - parameters
+
+    low, high = 1, 4096
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if gap(middle) > 0 else (middle, high)
+    return min((low, high), key=lambda width: abs(gap(width)))
 
 
 def _network(kind: str, in_dim: int, width: int, dropout: float, q: float = 0.25, k: int = 1) -> torch.nn.Module:
@@ -115,7 +124,7 @@ def fit_peer(
     if graph.num_edges == 0:
         raise ValueError("train must have edges to learn from, got a graph without any.")
     x = node_inputs(graph, init, dim, seeds[0])[0].contiguous()
-    with isolated(seeds[1]):  # the library draws from torch's global generator
+    with isolated(seeds[1]):
         module = _network(kind, x.shape[1], width, dropout, q, k)
         peer = _assembled(kind, graph, module, x)
         optimizer = torch.optim.Adam(module.parameters(), lr=lr)
@@ -144,7 +153,8 @@ def _assembled(kind: str, graph: Graph, module: torch.nn.Module, x: torch.Tensor
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from torch_geometric_signed_directed.utils import get_appr_directed_adj
-    index, weight = get_appr_directed_adj(0.1, edges, graph.num_nodes, x.dtype)
+
+        index, weight = get_appr_directed_adj(0.1, edges, graph.num_nodes, x.dtype)
     return TrainedPeer(graph, module, (x, index), weight)
 
 
