@@ -6,8 +6,9 @@ from math import log
 import networkx as nx
 import numpy as np
 import pytest
-from private_sbm import MLEStability, PrivateSBM, audit
+from private_sbm import MLEStability, PrivateSBM, audit, certificate
 from private_sbm.auditing import AuditReport, setting_of
+from private_sbm.certificates import FLOOR
 from private_sbm.mechanism import laplace_tail, threshold_T, usable_margin
 from private_sbm.neighbours import (
     EXHAUSTIVE,
@@ -16,6 +17,7 @@ from private_sbm.neighbours import (
     make_pairs,
     planted,
     planted_margin,
+    planted_margins,
     suspects,
     walk,
     weakened,
@@ -80,15 +82,17 @@ def test_the_right_mechanism_raises_no_alarm(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("noise", ["laplace", "discrete"])
-@pytest.mark.parametrize("name", MODELS)
-def test_no_false_alarm_in_20_seeds(name, noise):
+@pytest.mark.parametrize(
+    ("name", "pairs"),
+    [("asymmetric", 500), ("censored", 200), ("relabel", 200), ("general", 10), ("no outliers", 15)],
+)
+def test_no_false_alarm_in_20_seeds(name, pairs):
     for seed in range(20):
-        pairs = 500 if pairs_of(name) > 20 else 60
-        report = audit(PrivateSBM(**MODELS[name], **(PRIVACY | {"noise": noise})), pairs, samples=300, seed=seed)
+        noise = ("laplace", "discrete")[seed % 2]
+        report = audit(PrivateSBM(**MODELS[name], **(PRIVACY | {"noise": noise})), pairs, samples=100, seed=seed)
         assert report.passed, report.summary()
         assert report.positive >= report.pairs / 2
-        assert report.near >= min(200, 0.4 * report.pairs)
+        assert report.near >= 0.4 * report.pairs
 
 
 def test_pairs_lie_where_they_should():
@@ -104,7 +108,7 @@ def test_pairs_lie_where_they_should():
 @pytest.mark.parametrize("name", ["asymmetric", "censored", "relabel"])
 def test_a_margin_times_one_and_a_half_is_caught(name):
     options = MODELS[name] if name != "asymmetric" else {"lam": 0.5}
-    report = audit(Stretched(**options, **PRIVACY), 120, seed=1)
+    report = audit(Stretched(**options, **PRIVACY), 300, seed=1)
     assert {"jump"} <= set(report.violations)
     assert report.max_jump > 1.05
     if name != "relabel":
@@ -124,7 +128,7 @@ def test_a_solver_that_misses_two_percent_is_caught(name):
 @pytest.mark.parametrize("name", ["asymmetric", "censored"])
 def test_a_threshold_lowered_by_half_of_delta_is_caught(name):
     """By its loss on pairs, not only by the probability it states at margin 1."""
-    report = audit(Lowered(**MODELS[name], **PRIVACY), 120, seed=3)
+    report = audit(Lowered(**MODELS[name], **PRIVACY), 400, seed=3)
     assert {"loss", "tail"} == set(report.violations)
     assert 0.01 < report.exact_loss <= 0.02 * (1 + 1e-9)
     assert report.eps_lower_bound == np.inf
@@ -133,7 +137,7 @@ def test_a_threshold_lowered_by_half_of_delta_is_caught(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("broken", [Stretched, Forgetful, Lowered])
 def test_every_broken_mechanism_is_caught_for_every_seed(broken):
-    for seed in range(20):
+    for seed in range(6):
         assert "loss" in audit(broken(**MODELS["censored"], **PRIVACY), 500, seed=seed).violations
 
 
@@ -149,6 +153,16 @@ def test_an_estimator_as_users_have_it_is_audited_at_its_own_penalty(broken, kin
     assert kinds <= set(report.violations) <= kinds | ({"output", "loss"} if kinds else kinds)
     assert report.near >= 0.35 * report.pairs
     assert report.max_jump > 0.9
+
+
+@pytest.mark.parametrize("name", ["asymmetric", "censored", "relabel"])
+def test_margins_of_many_graphs_are_those_of_their_certificates(name):
+    setting, gen = setting_of(PrivateSBM(**MODELS[name], **PRIVACY), 12), np.random.default_rng(0)
+    graphs, labels = zip(*(planted(setting, gen, 0.9, equal=True) for _ in range(20)), strict=True)
+    s = 1.0 - 2.0 * labels[0]
+    want = [max(0.0, (certificate(a, setting.lam, s).lam2 - FLOOR) / setting.step) for a in graphs]
+    assert planted_margins(setting, np.stack(graphs), labels[0]) == pytest.approx(want, abs=1e-9)
+    assert np.count_nonzero(want) > 0
 
 
 @pytest.mark.parametrize("model", ["asymmetric", "censored"])
