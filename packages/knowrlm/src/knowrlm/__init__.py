@@ -1,1 +1,100 @@
-"""Plates for directed evolution."""
+"""Plates for directed evolution: a reinforced protein language model walks an amino-acid knowledge graph.
+
+From "Knowledge-aware Reinforced Language Models for Protein Directed Evolution" (ICML 2024): the graph, the
+preferential walk in a sliding window, PPO on a protein language model, an ensemble predictor as its reward, and the
+loop of plates.
+"""
+
+from knowrlm._version import VERSION as __version__
+from knowrlm.benchmark import METHODS, Campaign, Evaluation, evaluate, run_campaign
+from knowrlm.constraints import PlateConstraints, codon_residues
+from knowrlm.encode import FeatureMap, additive_prediction
+from knowrlm.env import MutationEnv
+from knowrlm.evolve import DirectedEvolution
+from knowrlm.exports import distance_graph, learn_weights, ontology_graph, rank_graph, write_graphml
+from knowrlm.graph import AminoAcidGraph
+from knowrlm.landscape import Landscape, load_landscape
+from knowrlm.landscapes import Ehrlich, aav, aav_effects, cr6261, make_epistatic
+from knowrlm.measurements import MeasurementWarning, read_measurements
+from knowrlm.metrics import Scores, ndcg, scores
+from knowrlm.plm import EsmEncoder, OneHotEncoder, adapt, load_plm, scales_encoder
+from knowrlm.policy import KnowledgePolicy
+from knowrlm.ppo import PPO, PPOConfig, TrainingLog, advantages
+from knowrlm.predictor import EnsemblePredictor, predict_space
+from knowrlm.properties import Substitution, grantham_distances, substitution
+from knowrlm.report import EvolutionReport
+from knowrlm.sampling import ClusterSampler, farthest_first
+from knowrlm.sb3 import stable_baselines_ppo
+from knowrlm.scales import Scales, load_scales
+from knowrlm.scorer import StateBank, preferences
+from knowrlm.settings import WalkSettings
+from knowrlm.space import RESIDUES, VariantSpace
+from knowrlm.surrogate import Surrogate
+from knowrlm.unirep import UniRep, load_unirep
+from knowrlm.walk import Library, Walks
+from knowrlm.window import SlidingWindow
+
+__all__ = [
+    "METHODS",
+    "PPO",
+    "RESIDUES",
+    "AminoAcidGraph",
+    "Campaign",
+    "ClusterSampler",
+    "DirectedEvolution",
+    "Ehrlich",
+    "EnsemblePredictor",
+    "EsmEncoder",
+    "Evaluation",
+    "EvolutionReport",
+    "FeatureMap",
+    "KnowledgePolicy",
+    "Landscape",
+    "Library",
+    "MeasurementWarning",
+    "MutationEnv",
+    "OneHotEncoder",
+    "PPOConfig",
+    "PlateConstraints",
+    "Scales",
+    "Scores",
+    "SlidingWindow",
+    "StateBank",
+    "Substitution",
+    "Surrogate",
+    "TrainingLog",
+    "UniRep",
+    "VariantSpace",
+    "WalkSettings",
+    "Walks",
+    "__version__",
+    "aav",
+    "aav_effects",
+    "adapt",
+    "additive_prediction",
+    "advantages",
+    "codon_residues",
+    "cr6261",
+    "distance_graph",
+    "evaluate",
+    "farthest_first",
+    "grantham_distances",
+    "learn_weights",
+    "load_landscape",
+    "load_plm",
+    "load_scales",
+    "load_unirep",
+    "make_epistatic",
+    "ndcg",
+    "ontology_graph",
+    "predict_space",
+    "preferences",
+    "rank_graph",
+    "read_measurements",
+    "run_campaign",
+    "scales_encoder",
+    "scores",
+    "stable_baselines_ppo",
+    "substitution",
+    "write_graphml",
+]

@@ -1,6 +1,6 @@
 """Methods compared at equal numbers of measurements, over seeds (Section 4, Tables 1 and 3)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -42,14 +42,14 @@ STRATEGIES: dict[str, tuple[Strategy | None, Strategy, Strategy]] = {  # first p
     "mcts": (None, propose_tree, propose_tree),
     "gp_ucb": (None, propose_upper_bound, propose_upper_bound),
 }
-WALKS: dict[str, dict[str, object]] = {  # what differs from the method itself
-    "knowrlm": {},
-    "no_graph": {"knowledge": False, "window": (1, 19)},
-    "no_window": {"window": (0, 20)},
-    "near_window": {"window": (0, 6)},
-    "no_plm": {"plm": "none"},
-    "no_rl": {"learn": False},
-    "uniform": {"knowledge": False, "window": (1, 19), "learn": False},
+WALKS: dict[str, Callable[[WalkSettings], WalkSettings]] = {  # what differs from the method itself
+    "knowrlm": lambda walk: walk,
+    "no_graph": lambda walk: replace(walk, knowledge=False, window=(1, 19)),
+    "no_window": lambda walk: replace(walk, window=(0, 20)),
+    "near_window": lambda walk: replace(walk, window=(0, 6)),
+    "no_plm": lambda walk: replace(walk, plm="none"),
+    "no_rl": lambda walk: replace(walk, learn=False),
+    "uniform": lambda walk: replace(walk, knowledge=False, window=(1, 19), learn=False),
 }
 METHODS = (*WALKS, *STRATEGIES)
 
@@ -122,7 +122,7 @@ def run_campaign(
     walk = walk if walk is not None else WalkSettings()
     evolution = DirectedEvolution(
         space.parent, list(space.sites), batch=batch, allowed=dict(zip(space.sites, space.allowed, strict=True)),
-        graph=graph, features=features, predictor=predictor, walk=replace(walk, **WALKS.get(method, {})),
+        graph=graph, features=features, predictor=predictor, walk=WALKS.get(method, WALKS["knowrlm"])(walk),
         random_state=seed, device="cpu",
     )  # fmt: skip
     run = _Run(landscape, batch)
@@ -133,7 +133,9 @@ def run_campaign(
     found = ndcg(landscape.fitness, model.predict(landscape.codes)) if isinstance(landscape, Landscape) else np.nan
     log = evolution.log
     reward, window = (np.array(values) for values in ((log.reward, log.low) if log else ([], [])))
-    return Campaign(scores(run.fitness[: run.sizes[-2]], run.fitness[run.sizes[-2] :], found, batch), *run.curves(), reward, window)
+    return Campaign(
+        scores(run.fitness[: run.sizes[-2]], run.fitness[run.sizes[-2] :], found, batch), *run.curves(), reward, window
+    )
 
 
 class _Run:
@@ -146,7 +148,7 @@ class _Run:
         self.fitness = np.empty(0)
         self.sizes = [0]
 
-    def plate(self, propose: Strategy | object, n: int) -> tuple[np.ndarray, np.ndarray]:
+    def plate(self, propose: Callable[[int], np.ndarray], n: int) -> tuple[np.ndarray, np.ndarray]:
         """Measure plates of what `propose(n)` gives until n measurements are there, or nothing more comes."""
         start, tries = len(self.codes), 0
         while len(self.codes) - start < n and tries < 10:
@@ -164,12 +166,14 @@ class _Run:
 
     def curves(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         ordered = [np.sort(self.fitness[:size])[::-1] for size in self.sizes[1:]]
-        best, top = (np.array([f(values) for values in ordered]) for f in (lambda v: v[0], lambda v: v[: self.batch].mean()))
+        best, top = (
+            np.array([f(values) for values in ordered]) for f in (lambda v: v[0], lambda v: v[: self.batch].mean())
+        )
         return np.array(self.sizes[1:]), best, top
 
 
 def _walk(evolution: DirectedEvolution, run: _Run, rounds: int) -> Surrogate:
-    def measured(propose: object) -> None:
+    def measured(propose: Callable[[int], tuple[np.ndarray, list[str], Surrogate | None]]) -> None:
         def fresh(n: int) -> np.ndarray:
             evolution.exclude(run.failed)
             return propose(n)[0]
@@ -191,7 +195,7 @@ def _propose(
     gen = rng(spawn(seed, 2)[1])
     known = Known(run.landscape.space, evolution.graph, surrogate, gen, run.codes, run.fitness, run.failed)
 
-    def through(strategy: Strategy) -> object:
+    def through(strategy: Strategy) -> Callable[[int], np.ndarray]:
         def propose(n: int) -> np.ndarray:
             known.codes, known.fitness, known.failed = run.codes, run.fitness, run.failed
             return strategy(known, n)
@@ -246,16 +250,11 @@ def evaluate(
             method, landscape, rounds=rounds, batch=batch, seed=seed, walk=walk, features=features, predictor=predictor
         )
         raw, relative = run.scores, run.scores.normalized(landscape.maximum)
-        rows.append(
-            {
-                "method": method, "seed": seed, "labels": int(run.measured[-1]), "maximum": raw.maximum, "top": raw.top,
-                "final": raw.final, "ndcg": raw.ndcg, "maximum_rel": relative.maximum, "top_rel": relative.top,
-                "final_rel": relative.final,
-            }  # fmt: skip
-        )
-        for measured, best, top in zip(run.measured, run.best, run.top, strict=True):
-            curves.append(
-                {"method": method, "seed": seed, "measured": int(measured), "best": best / landscape.maximum,
-                 "top": top / landscape.maximum}
-            )  # fmt: skip
+        row = {"method": method, "seed": seed, "labels": int(run.measured[-1])}
+        row |= {name: getattr(raw, name) for name in ("maximum", "top", "final", "ndcg")}
+        rows.append(row | {f"{name}_rel": getattr(relative, name) for name in ("maximum", "top", "final")})
+        for measured, best, top in zip(
+            run.measured, run.best / landscape.maximum, run.top / landscape.maximum, strict=True
+        ):
+            curves.append({"method": method, "seed": seed, "measured": int(measured), "best": best, "top": top})
     return Evaluation(pd.DataFrame(rows), pd.DataFrame(curves))

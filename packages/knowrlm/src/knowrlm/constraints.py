@@ -1,4 +1,4 @@
-"""What a plate may hold: forbidden residues, degenerate codons, a limit on mutations, a budget of primers (Section 3)."""
+"""What a plate may hold: forbidden residues, codons, a limit on mutations, a budget of primers (Section 3)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

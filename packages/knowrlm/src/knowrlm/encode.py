@@ -84,8 +84,7 @@ def additive_prediction(space: VariantSpace, weights: np.ndarray, intercept: flo
     Raises:
         ValueError: if the space is not enumerable or the shape differs.
     """
-    if not space.enumerable:
-        raise ValueError(message("space", "enumerable", f"{space.size} variants"))
+    space.require_enumerable()
     if np.shape(weights) != (space.k, 20):
         raise ValueError(message("weights", f"of shape ({space.k}, 20)", np.shape(weights)))
     total = np.full(1, intercept, dtype=np.result_type(weights, np.float32))

@@ -33,8 +33,6 @@ class MutationEnv(gymnasium.Env):
         ValueError: as `Walks`.
     """
 
-    metadata: dict = {"render_modes": []}
-
     def __init__(
         self,
         space: VariantSpace,
@@ -59,7 +57,7 @@ class MutationEnv(gymnasium.Env):
         self.walk.reset(np.ones(1, dtype=bool))
         if options and "variant" in options:
             self.walk.codes[:] = self.space.encode([str(options["variant"])])
-            self.walk.goal[:] = float(options.get("fitness", np.inf))
+            self.walk.goal[:] = float(str(options.get("fitness", "inf")))
             self.walk.visits[0].start = tuple(int(a) for a in self.walk.codes[0])
         return self._observation(), self._info(valid=True)
 

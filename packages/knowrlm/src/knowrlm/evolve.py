@@ -26,7 +26,7 @@ from knowrlm.space import RESIDUES, VariantSpace
 from knowrlm.surrogate import FEWEST, Surrogate
 from knowrlm.walk import Library, Visit, Walks, path_words
 
-SCALE_JUMP = 10.0
+SCALE_JUMP, REPEAT_JUMP = 10.0, 3.0
 
 
 class DirectedEvolution:
@@ -132,11 +132,13 @@ class DirectedEvolution:
         """`tell` for (n, k) codes and (n,) finite fitness."""
         if len(codes) == 0:
             raise ValueError(message("measurements", "at least one", "none"))
-        self._warn_of_scale(fitness)
+        self._warn_of_scale(codes, fitness)
         seen = rows_in(codes, self.codes)
         known = {row.tobytes(): place for place, row in enumerate(self.codes)}
         self.round += 1
-        plates = [self.plate_of[known[row.tobytes()]] if old else self.round for row, old in zip(codes, seen, strict=True)]
+        plates = [
+            self.plate_of[known[row.tobytes()]] if old else self.round for row, old in zip(codes, seen, strict=True)
+        ]
         merged, values = average(np.concatenate([self.codes, codes]), np.concatenate([self.fitness, fitness]))
         plate = {row.tobytes(): number for row, number in zip(codes, plates, strict=True)}
         plate |= {row.tobytes(): number for row, number in zip(self.codes, self.plate_of, strict=True)}
@@ -161,7 +163,7 @@ class DirectedEvolution:
         surrogate = self.surrogate()
         if surrogate.constant:
             warnings.warn(
-                "All measured variants have the same fitness: nothing can be predicted, the plate is chosen for diversity.",
+                "All measured variants have the same fitness: the plate is chosen for diversity, not by predictions.",
                 MeasurementWarning,
                 stacklevel=3,
             )
@@ -276,7 +278,9 @@ class DirectedEvolution:
         settings, length = self.walk, len(seeing.parent)
         if settings.plm != "scales" and self._encoder is not None and not settings.finetune:
             return self._encoder
-        self._encoder = load_plm(settings.plm, length=length, graph=self.graph, seed=self.random_state, device=self.device)
+        self._encoder = load_plm(
+            settings.plm, length=length, graph=self.graph, seed=self.random_state, device=self.device
+        )
         if settings.plm == "scales" and isinstance(self._encoder, EsmEncoder):
             sites = [site - 1 for site in seeing.sites]
             adapt(self._encoder, seeing.tokens(self.codes), sites=sites, steps=settings.adapt, seed=self.random_state)
@@ -299,7 +303,11 @@ class DirectedEvolution:
         walked = self._free(np.array([np.frombuffer(key, dtype=np.int8) for key in visited]))
         walked = self._ranked(walked, surrogate, n)
         if len(walked) < n:  # the walks did not come far enough: fill up with the best predictions elsewhere
-            pool = surrogate.best(20 * n + len(self.codes)) if self.space.enumerable else variant_pool(self.space, 5000, gen)
+            pool = (
+                surrogate.best(20 * n + len(self.codes))
+                if self.space.enumerable
+                else variant_pool(self.space, 5000, gen)
+            )
             pool = self._free(pool)
             pool = self._ranked(pool[~rows_in(pool, walked)], surrogate, n - len(walked)) if len(pool) else pool
             joined = np.concatenate([walked, pool])
@@ -353,17 +361,24 @@ class DirectedEvolution:
                 words.append(f"{site} {self.graph.explain(RESIDUES[old], RESIDUES[new])}")
         return "; ".join(words) or "the parent"
 
-    def _warn_of_scale(self, fitness: np.ndarray) -> None:
-        """A plate whose median size is ten times that of all before, or a tenth."""
-        before, now = (np.median(np.abs(values)) if len(values) else 0.0 for values in (self.fitness, fitness))
-        if len(fitness) >= FEWEST and before > 0 and now > 0:
-            ratio = now / before
-            if (ratio > SCALE_JUMP and np.min(np.abs(fitness)) > before) or (
-                ratio < 1 / SCALE_JUMP and np.max(np.abs(fitness)) < before / 3
-            ):
-                warnings.warn(
-                    f"The new fitness is {ratio:.3g} times as large as before at the median, all of it: is it on another "
-                    "scale? Measure some variants again and normalise.",
-                    MeasurementWarning,
-                    stacklevel=4,
-                )
+    def _warn_of_scale(self, codes: np.ndarray, fitness: np.ndarray) -> None:
+        """Repeated variants that moved by a common factor, or a plate far above or below everything before."""
+        if len(fitness) < FEWEST or len(self.fitness) < FEWEST:
+            return
+        before, now = np.abs(self.fitness), np.abs(fitness)
+        known = {row.tobytes(): value for row, value in zip(self.codes, before, strict=True)}
+        ratios = [
+            value / known[row.tobytes()]
+            for row, value in zip(codes, now, strict=True)
+            if known.get(row.tobytes(), 0) > 0 and value > 0
+        ]
+        again = float(np.median(ratios)) if len(ratios) >= 2 else 1.0
+        jumped = np.median(now) > SCALE_JUMP * before.max() or now.max() * SCALE_JUMP < np.median(before)
+        if jumped or not 1 / REPEAT_JUMP <= again <= REPEAT_JUMP:
+            warnings.warn(
+                f"The new fitness has median {np.median(now):.3g}, where {np.median(before):.3g} was measured before"
+                + (f", and repeated variants changed {again:.3g} times" if ratios else "")
+                + ": is it on another scale? Measure some variants again and normalise.",
+                MeasurementWarning,
+                stacklevel=4,
+            )

@@ -46,8 +46,9 @@ def ontology_graph(scales: Scales | None = None) -> nx.DiGraph:
         FileNotFoundError: if the scales are not here.
     """
     scales = scales if scales is not None else load_scales()
-    made = nx.DiGraph(name="AAontology")
-    made.add_nodes_from(RESIDUES, kind="amino_acid")
+    made: nx.DiGraph = nx.DiGraph(name="AAontology")
+    for letter in RESIDUES:
+        made.add_node(str(letter), kind="amino_acid")
     for column, row in enumerate(scales.table.itertuples(index=False)):
         category, subcategory = f"category:{row.category}", f"subcategory:{row.category}/{row.subcategory}"
         made.add_node(category, kind="category")

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from typing import cast
 
 import numpy as np
 from offprints.checks import message, require_choice, require_finite, require_range, require_shape
@@ -91,9 +92,8 @@ class AminoAcidGraph:
         """
         from Bio.Align import substitution_matrices
 
-        known = substitution_matrices.load()
-        require_choice("matrix", matrix, known)
-        table = substitution_matrices.load(matrix)
+        require_choice("matrix", matrix, list(substitution_matrices.load()))
+        table = cast(substitution_matrices.Array, substitution_matrices.load(matrix))
         if not set(RESIDUES) <= set(table.alphabet):
             raise ValueError(message("matrix", "over the 20 amino acids", f"{matrix} over {table.alphabet}"))
         scores = np.array([[float(table[a, b]) for b in RESIDUES] for a in RESIDUES])

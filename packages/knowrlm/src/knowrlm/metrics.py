@@ -1,4 +1,4 @@
-"""How good a campaign was: its best variant, the mean of its best 96, and the ranking of its predictions (Section 4)."""
+"""How good a campaign was: its best variant, its best 96, the ranking of its predictions (Section 4)."""
 
 from dataclasses import dataclass
 

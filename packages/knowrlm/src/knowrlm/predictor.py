@@ -2,12 +2,12 @@
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import Any, Protocol, cast
 
 import numpy as np
 from offprints.checks import Problems, require_choice, require_range
 from offprints.seeding import spawn
-from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.ensemble import ExtraTreesRegressor, GradientBoostingRegressor, RandomForestRegressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import BayesianRidge, LinearRegression, Ridge
@@ -17,11 +17,24 @@ from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVR
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data  # pyrefly: ignore[missing-module-attribute]
 
 from knowrlm.encode import FeatureMap, additive_prediction
 
-MODELS: dict[str, Callable[[int, int], BaseEstimator]] = {  # (number of samples, seed) -> estimator
+
+class Regressor(Protocol):
+    """What the ensemble averages: an estimator of scikit-learn (Section 3)."""
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> object:
+        """Fit on (n, d) features and (n,) targets."""
+        ...
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        """(n,) predictions."""
+        ...
+
+
+MODELS: dict[str, Callable[[int, int], Any]] = {  # (number of samples, seed) -> estimator
     "ridge": lambda n, seed: Ridge(alpha=1.0),
     "bayesian_ridge": lambda n, seed: BayesianRidge(),
     "svr": lambda n, seed: make_pipeline(StandardScaler(), SVR(kernel="rbf", C=1.0, epsilon=0.05)),
@@ -37,8 +50,9 @@ DEFAULT = ("ridge", "bayesian_ridge", "svr", "extra_trees", "gradient_boosting",
 class EnsemblePredictor(RegressorMixin, BaseEstimator):
     """The mean of the `top` models with the least K-fold cross-validated squared error (Section 3, after MLDE).
 
-    f̂(x) = (1/t) Σ_{m ∈ best t} f̂_m(x), each refitted on all data. Targets are standardised inside; constant targets give
-    the constant. With fewer than `folds` samples there are as many folds as samples, with fewer than 3 no selection.
+    f̂(x) = (1/t) Σ_{m ∈ best t} f̂_m(x), each refitted on all data. Targets are standardised inside; constant targets
+    give the constant. With fewer than `folds` samples there are as many folds as samples, with fewer than 3 no
+    selection.
 
     Args:
         models: names out of `MODELS`; `DEFAULT` by default.
@@ -48,7 +62,8 @@ class EnsemblePredictor(RegressorMixin, BaseEstimator):
 
     Attributes:
         chosen_: names of the best t models, best first.
-        errors_: cross-validated mean squared error of every model, in units of the target's variance.
+        errors_: cross-validated mean squared error of every model, in units of the target's variance; empty where
+            there was nothing to choose (no more models than `top`).
         estimators_: the fitted models.
 
     Raises:
@@ -67,7 +82,7 @@ class EnsemblePredictor(RegressorMixin, BaseEstimator):
         self.folds = folds
         self.random_state = random_state
 
-    def fit(self, X: np.ndarray, y: np.ndarray) -> Self:
+    def fit(self, X: np.ndarray, y: np.ndarray) -> "EnsemblePredictor":
         """Fit on (n, d) features and (n,) fitness.
 
         Raises:
@@ -85,7 +100,7 @@ class EnsemblePredictor(RegressorMixin, BaseEstimator):
         self.constant_ = not self.scale_ > 1e-12 * max(1.0, abs(self.mean_))
         self.chosen_: list[str] = []
         self.errors_: dict[str, float] = {}
-        self.estimators_: list[BaseEstimator] = []
+        self.estimators_: list[Regressor] = []
         if self.constant_:
             return self
         target = (y - self.mean_) / self.scale_
@@ -93,7 +108,7 @@ class EnsemblePredictor(RegressorMixin, BaseEstimator):
         models = {name: MODELS[name](max(1, len(y) - len(y) // 2 - 1), seeds[name] % 2**32) for name in names}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # a model that does not converge is ranked by its error
-            if len(y) >= 3:
+            if len(y) >= 3 and self.top < len(names):
                 folds = KFold(min(self.folds, len(y)), shuffle=True, random_state=int(self.random_state) % 2**32)
                 for name, model in models.items():
                     held = cross_val_predict(model, X, target, cv=folds)
@@ -102,7 +117,9 @@ class EnsemblePredictor(RegressorMixin, BaseEstimator):
             else:
                 self.chosen_ = names[: self.top]
             for name in self.chosen_:
-                self.estimators_.append(clone(MODELS[name](len(y), seeds[name] % 2**32)).fit(X, target))
+                model = MODELS[name](len(y), seeds[name] % 2**32)
+                model.fit(X, target)
+                self.estimators_.append(model)
         return self
 
     def predict(self, X: np.ndarray) -> np.ndarray:
@@ -118,12 +135,12 @@ class EnsemblePredictor(RegressorMixin, BaseEstimator):
         return np.stack([self.mean_ + self.scale_ * model.predict(X) for model in self.estimators_])
 
 
-def linear_weights(model: BaseEstimator, features: FeatureMap) -> tuple[np.ndarray, float] | None:
+def linear_weights(model: object, features: FeatureMap) -> tuple[np.ndarray, float] | None:
     """(k, 20) weights w_j[a] and intercept of a fitted linear model on look-up features; None for any other model."""
     if not features.additive or not isinstance(model, Ridge | BayesianRidge | LinearRegression):
         return None
     coefficients = np.asarray(model.coef_, dtype=float).reshape(features.space.k, -1)
-    return np.einsum("jad,jd->ja", features.table, coefficients), float(np.ravel(model.intercept_)[0])
+    return np.einsum("jad,jd->ja", cast(np.ndarray, features.table), coefficients), float(np.ravel(model.intercept_)[0])
 
 
 def predict_space(predictor: EnsemblePredictor, features: FeatureMap, chunk: int = 16384) -> np.ndarray:
@@ -137,6 +154,7 @@ def predict_space(predictor: EnsemblePredictor, features: FeatureMap, chunk: int
     """
     check_is_fitted(predictor)
     space = features.space
+    space.require_enumerable()
     if predictor.constant_:
         return np.full((1, space.size), predictor.mean_, dtype=np.float32)
     found = np.empty((len(predictor.estimators_), space.size), dtype=np.float32)

@@ -12,14 +12,35 @@ from offprints.checks import message
 from knowrlm.space import RESIDUES
 
 CHARGE = {"D": -1, "E": -1, "K": 1, "R": 1}
-HYDROPATHY = dict(
+HYDROPATHY: dict[str, float] = dict(
     zip(
         RESIDUES,
-        (1.8, 2.5, -3.5, -3.5, 2.8, -0.4, -3.2, 4.5, -3.9, 3.8, 1.9, -3.5, -1.6, -3.5, -4.5, -0.8, -0.7, 4.2, -0.9, -1.3),
+        (
+            1.8,
+            2.5,
+            -3.5,
+            -3.5,
+            2.8,
+            -0.4,
+            -3.2,
+            4.5,
+            -3.9,
+            3.8,
+            1.9,
+            -3.5,
+            -1.6,
+            -3.5,
+            -4.5,
+            -0.8,
+            -0.7,
+            4.2,
+            -0.9,
+            -1.3,
+        ),
         strict=True,
     )
 )
-VOLUME = dict(
+VOLUME: dict[str, float] = dict(
     zip(
         RESIDUES,
         (

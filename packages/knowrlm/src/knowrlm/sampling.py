@@ -1,4 +1,4 @@
-"""Plates that cover the space: cluster sampling after CLADE, and farthest-first diversity (Algorithm 1, initial library)."""
+"""Plates that cover the space: cluster sampling after CLADE, and farthest-first diversity (Algorithm 1)."""
 
 import numpy as np
 from offprints.checks import require_range
@@ -14,8 +14,8 @@ class ClusterSampler:
     """Samples by clusters of the encoded space (Section 4, initial library; after CLADE of Qiu et al. 2021).
 
     K-means on the graph coordinates of a pool of variants. The first plate is uniform over clusters. With measurements,
-    clusters are split once more, those of higher mean fitness into more parts, and drawn with probability proportional to
-    the mean fitness of their measured members (shifted to be positive).
+    clusters are split once more, those of higher mean fitness into more parts, and drawn with probability proportional
+    to the mean fitness of their measured members (shifted to be positive).
 
     Args:
         space: the variants.
@@ -150,7 +150,7 @@ def _nearest(points: np.ndarray, labels: np.ndarray, places: np.ndarray) -> np.n
 
 
 def _means(cluster: np.ndarray, fitness: np.ndarray, clusters: int) -> np.ndarray:
-    """Positive weight of each cluster: its mean fitness above the least one; the overall mean where nothing is known."""
+    """Positive weight of each cluster: the mean fitness measured there; that of all where nothing is known."""
     raised = np.asarray(fitness, dtype=float) - min(0.0, float(np.min(fitness)))
     means = np.full(clusters, max(float(raised.mean()), 1e-12))
     for c in np.unique(cluster[cluster >= 0]):

@@ -64,7 +64,9 @@ def load_scales(path: str | Path | None = None) -> Scales:
     values = pd.read_csv(files[0], sep="\t", index_col=0)
     table = pd.read_csv(files[1], sep="\t")
     if sorted(map(str, values.index)) != list(RESIDUES):
-        raise ValueError(message(f"{files[0]}: the first column", f"the 20 letters {RESIDUES}", str(list(values.index))))
+        raise ValueError(
+            message(f"{files[0]}: the first column", f"the 20 letters {RESIDUES}", str(list(values.index)))
+        )
     if set(values.columns) != set(table["scale_id"]):
         raise ValueError(message(f"{files[1]}: scale_id", f"the columns of {files[0].name}", "others"))
     table = table[["scale_id", "category", "subcategory", "scale_name"]].reset_index(drop=True)

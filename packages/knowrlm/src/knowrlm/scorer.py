@@ -11,8 +11,8 @@ from knowrlm.space import VariantSpace
 class StateBank:
     """Encoder states of whole variants, computed in batches and kept as long as memory allows.
 
-    All variants that a step of the walks of Section 3 asks for are encoded in one call; those seen before are looked up.
-    When the bank is full it is emptied. With an encoder that trains, call `clear` after every update.
+    All variants that a step of the walks of Section 3 asks for are encoded in one call; those seen before are looked
+    up. When the bank is full it is emptied. With an encoder that trains, call `clear` after every update.
 
     Args:
         policy: whose encoder is asked.

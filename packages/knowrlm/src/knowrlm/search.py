@@ -22,7 +22,7 @@ def cross(codes: np.ndarray, gen: np.random.Generator, rate: float = 0.5) -> np.
 
 
 def propose_genetic(known: Known, n: int) -> np.ndarray:
-    """A genetic algorithm on measurements alone: tournaments of 2, uniform crossover, one mutation a child (Section 4)."""
+    """A genetic algorithm on measurements: tournaments of 2, uniform crossover, one mutation a child (Section 4)."""
     size = 4 * n
     pairs = known.gen.integers(len(known.codes), size=(size, 2))
     winners = pairs[np.arange(size), known.fitness[pairs].argmax(axis=1)]

@@ -92,7 +92,7 @@ class VariantSpace:
     def contains(self, codes: np.ndarray) -> np.ndarray:
         """(n,) whether every residue of each variant is allowed."""
         codes = np.asarray(codes)
-        return self.mask[np.arange(self.k), codes].all(axis=1)
+        return np.asarray(self.mask[np.arange(self.k), codes].all(axis=1))
 
     def index(self, codes: np.ndarray) -> np.ndarray:
         """(n,) places of (n, k) variants in the enumeration.
@@ -100,7 +100,7 @@ class VariantSpace:
         Raises:
             ValueError: if the space is not enumerable or a residue is not allowed.
         """
-        self._require_enumerable()
+        self.require_enumerable()
         codes = np.asarray(codes, dtype=np.int64)
         places = self._place[np.arange(self.k), codes]
         if (places < 0).any():
@@ -112,7 +112,7 @@ class VariantSpace:
 
     def codes(self, index: np.ndarray) -> np.ndarray:
         """(n, k) variants at some places of the enumeration: the inverse of `index`."""
-        self._require_enumerable()
+        self.require_enumerable()
         places = np.unravel_index(np.asarray(index, dtype=np.int64), [len(choice) for choice in self._choices])
         columns = [choice[place] for choice, place in zip(self._choices, places, strict=True)]
         return np.stack(columns, axis=1).astype(np.int8)
@@ -160,7 +160,7 @@ class VariantSpace:
         require_kind("variant", variant, str)
         if variant.upper() in ("WT", "") or variant == "_wt":
             return self.wild_type
-        if _MUTATION.fullmatch(re.split("[;:,]", variant)[0].strip()) and variant.upper() == variant:
+        if any(letter.isdigit() for letter in variant):
             return self._mutated([part.strip() for part in re.split("[;:,]", variant)])
         codes = encode_sequence("variant", variant)
         if len(codes) == self.k:
@@ -195,7 +195,7 @@ class VariantSpace:
         return [row.tobytes().decode() for row in letters]
 
     def cropped(self, context: int) -> "VariantSpace":
-        """The same variants within the part of the parent from `context` residues before the first site to after the last.
+        """The same variants in a part of the parent: the sites and `context` residues on either side.
 
         Raises:
             ValueError: if `context` is negative.
@@ -224,7 +224,12 @@ class VariantSpace:
             named.append(";".join(words) or "WT")
         return named
 
-    def _require_enumerable(self) -> None:
+    def require_enumerable(self) -> None:
+        """Refuse a space that is too large to list.
+
+        Raises:
+            ValueError: if it is not enumerable.
+        """
         if not self.enumerable:
             hint = "Predictions of it are made lazily: pass the variants."
             raise ValueError(message("space", f"of at most {ENUMERABLE} variants to be listed", self.size, hint))
@@ -251,7 +256,9 @@ def _checked_sites(parent: str, sites: Sequence[int | str]) -> tuple[int, ...]:
             if len(problems.found) > before:
                 continue
             if letter and parent[place - 1] != letter:
-                problems.add(message(f"residue at site {place}", repr(letter), f"{parent[place - 1]!r} in the parent", hint))
+                problems.add(
+                    message(f"residue at site {place}", repr(letter), f"{parent[place - 1]!r} in the parent", hint)
+                )
             if place in found:
                 problems.add(message("sites", "all different", f"{place} twice"))
             found.append(int(place))

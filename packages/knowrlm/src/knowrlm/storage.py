@@ -1,8 +1,10 @@
-"""A campaign on disk: settings as JSON, measurements and the last policy as safetensors, the library as CSV (Algorithm 1)."""
+"""A campaign on disk: settings as JSON, measurements and policy as safetensors, the library as CSV (Algorithm 1)."""
 
 from dataclasses import fields
 from pathlib import Path
+from typing import Any, cast
 
+import numpy as np
 import pandas as pd
 from offprints.checkpoint import load, save
 from offprints.checks import message
@@ -15,8 +17,6 @@ from knowrlm.graph import AminoAcidGraph
 from knowrlm.ppo import PPOConfig, config_dict
 from knowrlm.predictor import EnsemblePredictor
 from knowrlm.settings import WalkSettings
-
-Json = dict[str, object]
 
 
 def save_campaign(campaign: DirectedEvolution, path: str | Path) -> Path:
@@ -64,7 +64,8 @@ def load_campaign(path: str | Path, *, plm: nn.Module | None = None, device: str
         ValueError: if it is no campaign, truncated, or needs an encoder that is not given.
     """
     found = load(path, method=DIST)
-    config, tensors = found.config, found.tensors
+    config = cast(dict[str, Any], found.config)
+    tensors = cast(dict[str, np.ndarray], found.tensors)
     walk = dict(config["walk"])
     if walk["plm"] is None:
         if plm is None:
@@ -89,7 +90,7 @@ def load_campaign(path: str | Path, *, plm: nn.Module | None = None, device: str
     return campaign
 
 
-def _config(campaign: DirectedEvolution) -> Json:
+def _config(campaign: DirectedEvolution) -> dict[str, object]:
     settings, space = campaign.walk, campaign.space
     own = isinstance(settings.plm, nn.Module)
     walk = {item.name: getattr(settings, item.name) for item in fields(settings)}

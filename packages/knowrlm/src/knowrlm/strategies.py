@@ -1,9 +1,11 @@
-"""What the paper compares with, and what a user would try first: strategies that propose plates (Section 4, Table 1)."""
+"""What the paper compares with, and what a user would try first: strategies for plates (Section 4, Table 1)."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from knowrlm.graph import AminoAcidGraph
 from knowrlm.sampling import ClusterSampler, rows_in, variant_pool
@@ -46,7 +48,7 @@ Strategy = Callable[[Known, int], np.ndarray]
 
 
 def random_variants(known: Known, n: int) -> np.ndarray:
-    """n variants at random: uniform where the space can be listed, else mutants of the parent (Section 4)."""
+    """N variants at random: uniform where the space can be listed, else mutants of the parent (Section 4)."""
     if known.space.enumerable:
         return known.space.sample(n, known.gen)
     return known.gen.permutation(variant_pool(known.space, n, known.gen))
@@ -58,7 +60,7 @@ def propose_random(known: Known, n: int) -> np.ndarray:
 
 
 def propose_single_mutants(known: Known, n: int) -> np.ndarray:
-    """The greedy single-mutant walk: all substitutions of the best variant so far, then of the next best (Section 4)."""
+    """The greedy single-mutant walk: substitutions of the best variant so far, then of the next best (Section 4)."""
     order = np.argsort(-known.fitness, kind="stable")
     starts = known.codes[order] if len(order) else known.space.wild_type[None]
     found: list[np.ndarray] = []
@@ -87,7 +89,7 @@ def propose_recombination(known: Known, n: int) -> np.ndarray:
 
 
 def propose_best(known: Known, n: int) -> np.ndarray:
-    """The best predictions of the whole space; without a list of it, of neighbours of the best and a pool (Section 4)."""
+    """The best predictions of the space; if it cannot be listed, of neighbours of the best and a pool (Section 4)."""
     known.surrogate.fit(known.codes, known.fitness)
     if known.space.enumerable:
         return known.fresh(known.surrogate.best(n + len(known.tried)), n)
@@ -114,7 +116,7 @@ def _with_failures(known: Known, fitness: np.ndarray | None) -> np.ndarray | Non
 
 
 def zero_shot_scores(known: Known, codes: np.ndarray) -> np.ndarray:
-    """−Σ_j d(parent_j, a_j): near to the parent on the graph is likelier to work; needs no label (ftMLDE, Section 4)."""
+    """−Σ_j d(parent_j, a_j): near to the parent on the graph is likelier to work (ftMLDE, Section 4)."""
     distance = known.graph.distances[known.space.wild_type.astype(np.int64), np.asarray(codes, dtype=np.int64)]
     return -distance.sum(axis=1)
 
@@ -135,11 +137,13 @@ def propose_upper_bound(known: Known, n: int) -> np.ndarray:
     features = known.surrogate.features
     kernel = ConstantKernel(1.0) * RBF(2.0, (0.5, 20.0)) + WhiteKernel(0.1, (1e-4, 1.0))
     process = GaussianProcessRegressor(kernel, normalize_y=True, random_state=0)
-    process.fit(features(known.codes), known.fitness)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a length at the end of its range is an answer too
+        process.fit(features(known.codes), known.fitness)
     pool = np.concatenate([random_variants(known, 4000), *(known.space.neighbours(row) for row in _best(known, 10))])
     pool = np.unique(pool, axis=0)
     pool = pool[~rows_in(pool, known.tried)]
-    mean, spread = process.predict(features(pool), return_std=True)
+    mean, spread = process.predict(features(pool), return_std=True)[:2]
     return known.fresh(pool[np.argsort(-(mean + 2 * spread), kind="stable")], n)
 
 

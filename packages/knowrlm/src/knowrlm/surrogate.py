@@ -1,7 +1,7 @@
 """The reward model in use: features and ensemble together, over a whole space or variant by variant (Section 3)."""
 
 import numpy as np
-from offprints.checks import require_range
+from offprints.checks import message
 from sklearn.base import clone
 
 from knowrlm.encode import FeatureMap
@@ -47,9 +47,8 @@ class Surrogate:
         Raises:
             ValueError: if the space is not enumerable or nothing was fitted.
         """
-        require_range("fits", int(self.model is not None), low=1, integer=True, hint="Call fit first.")
         if self._table is None:
-            self._table = predict_space(self.model, self.features)
+            self._table = predict_space(self._fitted(), self.features)
         return self._table
 
     def each(self, codes: np.ndarray) -> np.ndarray:
@@ -59,9 +58,14 @@ class Surrogate:
         keys = [row.tobytes() for row in np.ascontiguousarray(codes, dtype=np.int8)]
         fresh = {key: place for place, key in enumerate(keys) if key not in self._memory}
         if fresh:
-            found = self.model.predict_each(self.features(np.asarray(codes)[list(fresh.values())])).T
+            found = self._fitted().predict_each(self.features(np.asarray(codes)[list(fresh.values())])).T
             self._memory.update(zip(fresh, found, strict=True))
         return np.stack([self._memory[key] for key in keys], axis=1) if keys else np.zeros((1, 0))
+
+    def _fitted(self) -> EnsemblePredictor:
+        if self.model is None:
+            raise ValueError(message("surrogate", "fitted", "not", "Call fit first."))
+        return self.model
 
     def predict(self, codes: np.ndarray) -> np.ndarray:
         """(n,) mean predictions."""

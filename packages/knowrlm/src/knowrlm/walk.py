@@ -54,9 +54,9 @@ class Visit:
 class Walks:
     """n walks side by side (Section 3): the state of the environment, without gymnasium.
 
-    A walk starts at a random member of the library, substitutes one residue a step, gets the predicted fitness of the new
-    variant, and ends when that is at least the measured fitness of its start, or after `max_steps`; then it starts anew.
-    The window of each slides by its rewards.
+    A walk starts at a random member of the library, substitutes one residue a step, gets the predicted fitness of the
+    new variant, and ends when that is at least the measured fitness of its start, or after `max_steps`; then it starts
+    anew. The window of each slides by its rewards.
 
     Args:
         space: the variants.
