@@ -161,7 +161,7 @@ class CollageAdamW(Collage):
         )
         if capturable or group["compile"]:
             k = fused.capturable_numbers(h, step, group["lr"]) if capturable else fused.numbers(h, p.device)
-            function = fused.compiled("inductor") if group["compile"] else fused.fused_step
+            function = fused.compiled(fused.BACKEND) if group["compile"] else fused.fused_step
             return lambda c, raw: fused.run(function, c, k, raw)
         wide = group["math"] == "fp32" and p.dtype in HALF
         if mode in ("fp32_states", "fp32_master", "stochastic") or wide:

@@ -192,7 +192,7 @@ class Collage(torch.optim.Optimizer):
         super().load_state_dict(state_dict)
         saved = state_dict["state"]
         for group, before, old in zip(self.param_groups, present, state_dict["param_groups"], strict=True):
-            for name in self.defaults.keys() - old.keys():
+            for name in before.keys() - old.keys():
                 group[name] = before[name]
             for p, number in zip(group["params"], old["params"], strict=True):
                 for name, kind in self._names(group).items() if number in saved else ():

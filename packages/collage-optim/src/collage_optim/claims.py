@@ -23,8 +23,8 @@ FULL = Scale(
 
 def _train(seed: int, scale: Scale, device: str, mode: str, *, beta2: float = 0.999, **settings: object) -> Run:
     """One training in one mode; what the scale does not say are the defaults of `train_gpt`."""
-    sizes = {name: size for name, size in scale.sizes.items() if name not in ("dtype", "scale")}
-    options = {name: settings.pop(name) for name in ("dtype", "scale") if name in settings}
+    sizes = dict(scale.sizes)
+    options = {name: settings.pop(name) for name in ("dtype", "loss_scale") if name in settings}
 
     def make(params: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
         if mode == "optimi":
@@ -172,7 +172,7 @@ def float8(seed: int, scale: Scale, device: str) -> dict[str, float]:
 )
 def float16(seed: int, scale: Scale, device: str) -> dict[str, float]:
     """Validation loss with float16 weights and a loss scaled by 2^10; eps = 1e-7 is the smallest that float16 holds."""
-    options = {"dtype": torch.float16, "scale": 2.0**10, "eps": 1e-7}
+    options = {"dtype": torch.float16, "loss_scale": 2.0**10, "eps": 1e-7}
     return {mode: _train(seed, scale, device, mode, **options).loss for mode in ("plus", "fp32_master")}
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from collage_optim.chunks import Scratch, Views
 from collage_optim.kernels import Hyper, wide_step
 
+BACKEND = "inductor"
 LARGEST = torch.finfo(torch.float32).max
 MODES = ("plain", "light", "plus", "kahan")
 Kernel = Callable[..., None]

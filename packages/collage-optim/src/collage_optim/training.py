@@ -91,7 +91,7 @@ def train_gpt(
     batch: int = 16,
     warmup: int = 40,
     dtype: torch.dtype = torch.bfloat16,
-    scale: float = 1.0,
+    loss_scale: float = 1.0,
     every: int = 10,
     device: str = "cpu",
 ) -> Run:
@@ -110,7 +110,7 @@ def train_gpt(
         batch: windows per step.
         warmup: steps of linear warm-up.
         dtype: of the weights; float32 for a control.
-        scale: of the loss, divided out of the gradients in 16 bits (loss scaling for float16).
+        loss_scale: factor on the loss, divided out of the gradients in 16 bits (loss scaling for float16).
         every: steps between measurements of precision.
         device: where to train.
     """
@@ -128,10 +128,10 @@ def train_gpt(
             group["lr"] = lr * schedule(step, steps, warmup)
         codes, targets = batches(text.train, length, batch, generator)
         loss = wide_loss(model, codes.to(where), targets.to(where))
-        (loss * scale).backward()
-        if scale != 1.0:
+        (loss * loss_scale).backward()
+        if loss_scale != 1.0:
             for p in params:
-                p.grad.div_(scale)
+                p.grad.div_(loss_scale)
         nn.utils.clip_grad_norm_(params, 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
