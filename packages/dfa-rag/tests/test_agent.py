@@ -120,7 +120,10 @@ def test_the_longest_examples_go_first_then_the_oldest_turns_then_the_head_of_th
         assert gone.examples == ("long", "middle", "short")[: len(gone.examples)]
         assert gone.turns == 0 or len(gone.examples) == 3
         assert gone.characters == 0 or gone.turns == 4
-        assert len(prompt.messages) == 6 - gone.turns
+        live = [message["content"] for message in prompt.messages[1:]]
+        assert live[:-1] == [turn.text for turn in turns[gone.turns : -1]]
+        assert turns[-1].text.endswith(live[-1])
+        assert len(live[-1]) == len(turns[-1].text) - gone.characters
     assert answering_prompt(turns, examples, budget=cost(whole)).dropped == ((), 0, 0)
     tiny = answering_prompt(turns, examples, budget=1)
     assert tiny.messages[-1]["content"] == ""

@@ -165,13 +165,16 @@ def test_bm25_is_okapi(kind):
 def test_dense_queries():
     last, history, both = (DenseRetriever(DIALOGUES, 3, query=q) for q in ("last", "history", "both"))
     turns = (*START, Turn("system", "Have you installed the latest update?"), Turn("user", "yes"))
-    rounds = [part for part in both.points.rounds[0][:0]]
-    assert rounds == []
     assert {e.rounds[-2].text for e in last.route(turns).examples} == {"yes"}
-    scores = [r._scores(both.points.rounds[0][:3]) for r in (last, history, both)]
+    heard = both.points.rounds[0][:3]
+    scores = [r._scores(heard) for r in (last, history, both)]
     assert scores[0] + scores[1] == pytest.approx(scores[2])
     embed = lambda texts: np.array([[t.count("e"), t.count("a") + 1.0] for t in texts])  # noqa: E731
-    assert DenseRetriever(DIALOGUES, 2, embed, "last").route(turns).examples[0].score == pytest.approx(1.0)
+    encoded = DenseRetriever(DIALOGUES, 2, embed, "last")
+    (asked,), others = embed([said(heard, "last")]), embed(encoded.points.texts("last"))
+    cosines = others @ asked / np.linalg.norm(others, axis=1) / np.linalg.norm(asked)
+    assert encoded._scores(heard) == pytest.approx(cosines)
+    assert len(set(cosines.round(9))) > 2
     silent = [Dialogue("a", (Turn("user", "🔋"), Turn("system", "!")))]
     assert DenseRetriever(silent, 1).route(START).examples[0].score == 0
 
