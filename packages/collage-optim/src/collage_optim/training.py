@@ -1,6 +1,5 @@
 """The trainings of the claims: a small GPT on text, a classifier of digits, in 16-bit weights."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -13,6 +12,7 @@ from torch.func import functional_call
 from collage_optim.adamw import CollageAdamW
 from collage_optim.data import Text, batches
 from collage_optim.metrics import PrecisionMonitor
+from collage_optim.schedule import schedule
 
 
 class Block(nn.Module):
@@ -61,13 +61,6 @@ class Run:
     losses: list[float] = field(default_factory=list)
     ratios: list[float] = field(default_factory=list)
     lost: list[float] = field(default_factory=list)
-
-
-def schedule(step: int, steps: int, warmup: int) -> float:
-    """Linear warm-up, then a cosine to 10 %."""
-    if step < warmup:
-        return (step + 1) / warmup
-    return 0.1 + 0.45 * (1 + math.cos(math.pi * (step - warmup) / max(steps - warmup, 1)))
 
 
 def wide_loss(model: nn.Module, codes: Tensor, targets: Tensor) -> Tensor:
