@@ -1,6 +1,6 @@
 """Labels of nodes, seen and unseen."""
 
-import pickle
+import pickle  # noqa: TID251 -- users pickle models into worker processes
 
 import duplex_embed as dx
 import numpy as np

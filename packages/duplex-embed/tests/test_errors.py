@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (a row is a line)
 """Bad input: what, got, expected, hint; nothing silently wrong."""
 
 import duplex_embed as dx

@@ -1,7 +1,7 @@
 """Fitting, embedding, predicting, keeping: DUPLEX on small graphs."""
 
 import copy
-import pickle
+import pickle  # noqa: TID251 -- users pickle models into worker processes
 
 import duplex_embed as dx
 import numpy as np

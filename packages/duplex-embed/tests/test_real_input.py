@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from scipy import sparse
 from torch_geometric.data import Data
 
+HEAVY = ("sklearn", "torch_geometric", "matplotlib", "networkx")
 KARATE = nx.DiGraph(nx.karate_club_graph().edges)
 
 
@@ -64,6 +65,9 @@ def test_networkx_keeps_names_weights_and_directions():
     assert found.names == ("b", "a", "c")
     assert found.edge_index.t().tolist() == [[0, 1], [1, 2]]
     assert found.weight.tolist() == [2.5, -1]
+    back = found.to_networkx()
+    assert nx.utils.graphs_equal(back, graph)
+    assert list(dx.as_graph([(0, 1)]).to_networkx().edges) == [(0, 1)]
     both = dx.from_networkx(nx.Graph([(0, 1)]))
     assert both.num_edges == 2
     assert both.one_way() == 0
@@ -244,7 +248,7 @@ def test_plots():
 
 
 def test_importing_brings_no_heavy_library():
-    code = "import sys, duplex_embed; print([m for m in ('sklearn', 'torch_geometric', 'matplotlib', 'networkx') if m in sys.modules])"
+    code = f"import sys, duplex_embed; print([m for m in {HEAVY} if m in sys.modules])"
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
     )

@@ -169,7 +169,7 @@ def hope(data: object, dim: int = 32, beta: float | None = None) -> SourceTarget
         matvec=lambda x: solve.solve(beta * (a @ x)),
         rmatvec=lambda x: beta * (a.T @ solve.solve(x, trans="T")),
         dtype=np.float64,
-    )
+    )  # pyrefly: ignore
     return _factored(graph, katz, dim)
 
 

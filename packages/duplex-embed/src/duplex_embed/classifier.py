@@ -30,13 +30,12 @@ def macro_f1(y: torch.Tensor | np.ndarray, predicted: torch.Tensor | np.ndarray)
 
 def _labelled(graph: Graph, mask: torch.Tensor | None, name: str) -> torch.Tensor:
     """Indices of the nodes of a mask that have a label (0 or more)."""
-    if graph.y is None:
-        raise ValueError("data must have labels y (n,), got none. Give -1 where a label is not known.")
+    y = graph.labels()
     chosen = torch.ones(graph.num_nodes, dtype=torch.bool) if mask is None else torch.as_tensor(mask)
     require_shape(name, chosen, (graph.num_nodes,))
     if chosen.dtype != torch.bool:
         raise TypeError(f"{name} must be booleans (n,), got {chosen.dtype}.")
-    return (chosen & (graph.y >= 0)).nonzero().squeeze(1)
+    return (chosen & (y >= 0)).nonzero().squeeze(1)
 
 
 class DUPLEXClassifier(ClassifierMixin, BaseEstimator):
@@ -126,7 +125,7 @@ class DUPLEXClassifier(ClassifierMixin, BaseEstimator):
         if not len(nodes):
             raise ValueError("data must have labelled nodes to learn from, got none.")
         watched = None if val_mask is None else _labelled(graph, val_mask, "val_mask")
-        y = graph.y.long()  # type: ignore[missing-attribute]
+        y = graph.labels().long()
         top = int(y.max()) + 1
         classes = (
             top
@@ -236,7 +235,7 @@ class DUPLEXClassifier(ClassifierMixin, BaseEstimator):
         """Macro-F1 on the labelled nodes of a graph (of `mask`)."""
         graph = as_graph(data)
         nodes = _labelled(graph, mask, "mask")
-        return macro_f1(graph.y[nodes], self.predict(graph)[nodes.numpy()])  # type: ignore[unsupported-operation]
+        return macro_f1(graph.labels()[nodes], self.predict(graph)[nodes.numpy()])
 
     def save(self, path: str | Path) -> Path:
         """Write weights and arguments to `<path>.safetensors` and `<path>.json`."""

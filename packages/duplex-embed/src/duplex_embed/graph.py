@@ -95,6 +95,37 @@ class Graph:
         edges = torch.stack((u, v))[:, kept]
         return as_graph(edges, num_nodes=len(nodes), x=part[0], y=part[1], weight=weight, names=names)
 
+    def labels(self) -> torch.Tensor:
+        """(n,) y.
+
+        Raises:
+            ValueError: if the graph has none.
+        """
+        if self.y is None:
+            raise ValueError("data must have labels y (n,), got none. Give -1 where a label is not known.")
+        return self.y
+
+    def features(self) -> torch.Tensor:
+        """(n, f) x.
+
+        Raises:
+            ValueError: if the graph has none.
+        """
+        if self.x is None:
+            raise ValueError("graph must have features x (n, f), got none. Without them take init='degree'.")
+        return self.x
+
+    def to_networkx(self) -> "nx.DiGraph":
+        """The same as a networkx graph, its nodes by their names, with `weight` where edges have one."""
+        import networkx as nx
+
+        names, found = self.names or range(self.num_nodes), nx.DiGraph()
+        found.add_nodes_from(names)
+        weights = [{}] * self.num_edges if self.weight is None else [{"weight": w} for w in self.weight.tolist()]
+        pairs = zip(self.edge_index.t().tolist(), weights, strict=True)
+        found.add_edges_from((names[u], names[v], kept) for (u, v), kept in pairs)
+        return found
+
     def to_pyg(self) -> "Data":
         """The same as `torch_geometric.data.Data`."""
         from torch_geometric.data import Data

@@ -34,9 +34,7 @@ def node_inputs(graph: Graph, init: str, dim: int, seed: int) -> torch.Tensor:
     require_choice("init", init, INITS)
     require_range("dim", dim, low=1, integer=True)
     if init == "features":
-        if graph.x is None:
-            raise ValueError("graph must have features x (n, f) for init='features', got none. Try init='degree'.")
-        return graph.x.float().expand(2, -1, -1)
+        return graph.features().float().expand(2, -1, -1)
     if init == "spectral":
         found = spectral_ham(graph.carriers, dim)
         return torch.stack((found.amplitude, found.phase)).float()
