@@ -43,6 +43,17 @@ def test_a_dialogue_depends_on_seed_and_place_alone():
     assert WorkflowSimulator(seed=3).sample(5) == WorkflowSimulator(seed=3).sample(9)[:5]
     assert WorkflowSimulator(seed=3).sample(5) != WorkflowSimulator(seed=4).sample(5)
     assert WorkflowSimulator().sample(0) == []
+    first = [dialogue.turns[0].tags[0] for dialogue in WorkflowSimulator(seed=0).sample(8)]
+    assert first == ["refund", "screen", "screen", "screen", "refund", "battery", "refund", "battery"]
+        "refund",
+        "screen",
+        "screen",
+        "screen",
+        "refund",
+        "battery",
+        "refund",
+        "battery",
+    ]
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -63,6 +74,16 @@ def test_random_workflows_end_and_share_their_answers(states, seed):
     assert all(2 <= len(answers) <= 25 for name, answers in flow.items() if name != "start")
     dialogues = WorkflowSimulator(flow, seed, 0.0, texts).sample(20)
     assert all(len(dialogue.turns) <= 60 for dialogue in dialogues)
+
+
+def test_the_answers_of_a_random_workflow_are_drawn():
+    leading = set()
+    for seed in range(4):
+        flow, _ = random_workflow(25, seed)
+        for name, answers in flow.items():
+            on = [word for word, (_, following) in answers.items() if following != END]
+            leading |= set(on[:1]) if name != "start" else set()
+    assert len(leading) == 6
 
 
 def test_a_cycle_is_cut():
