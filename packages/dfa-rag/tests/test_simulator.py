@@ -45,15 +45,6 @@ def test_a_dialogue_depends_on_seed_and_place_alone():
     assert WorkflowSimulator().sample(0) == []
     first = [dialogue.turns[0].tags[0] for dialogue in WorkflowSimulator(seed=0).sample(8)]
     assert first == ["refund", "screen", "screen", "screen", "refund", "battery", "refund", "battery"]
-        "refund",
-        "screen",
-        "screen",
-        "screen",
-        "refund",
-        "battery",
-        "refund",
-        "battery",
-    ]
 
 
 @pytest.mark.parametrize("seed", range(6))
