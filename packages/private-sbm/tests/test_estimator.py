@@ -40,7 +40,12 @@ from private_sbm.scale import measure
 from private_sbm.thresholds import asymmetric_exponent, rate, tau, upper_rate
 from scipy import sparse
 
-GRAPH, TRUTH = asymmetric_sbm(200, 0.4, 20, 1, 0)
+
+@pytest.fixture(scope="module", autouse=True)
+def drawn():
+    """Drawn here and not at import: a fault of the sampler fails tests, not their collection."""
+    global GRAPH, TRUTH
+    GRAPH, TRUTH = asymmetric_sbm(200, 0.4, 20, 1, 0)
 
 
 def fitted(graph, model="asymmetric", **options):
@@ -96,6 +101,10 @@ def test_general_with_and_without_outliers():
     assert unknown.eta == pytest.approx(3 * np.sqrt(unknown.lam * 150))
     fixed = PrivateSBM("general", lam=0.2, eta=7.0, delta=1e-3).evidence(graph)
     assert (fixed.lam, fixed.eta) == (0.2, 7.0)
+    assert fixed.decided is True
+    ring = nx.cycle_graph(12)
+    assert PrivateSBM("general", lam=0.2, eta=3.0).evidence(ring)[:3] == (0.0, None, True)
+    assert PrivateSBM("general", lam=0.2, eta=3.0, exact_limit=11).evidence(ring)[:3] == (0.0, None, False)
 
 
 @pytest.mark.parametrize("kind", ["sparse", "dense", "list", "matrix", "edges", "one way", "data", "tensor"])

@@ -18,8 +18,14 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline, make_pipeline
 
 OPTIONS = {"a": 12, "b": 1, "delta": 1e-3, "noise": "laplace"}
-CERTIFIED = asymmetric_sbm(60, 0.5, 12, 1, 0)[0]
 EMPTY = nx.empty_graph(60)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def drawn():
+    """Drawn here and not at import: a fault of the sampler fails tests, not their collection."""
+    global CERTIFIED
+    CERTIFIED = asymmetric_sbm(60, 0.5, 12, 1, 0)[0]
 
 
 def refused(graph, **options):

@@ -12,8 +12,14 @@ from private_sbm import PrivateSBM, asymmetric_sbm, load_graph, sdp_recover, unw
 from private_sbm.cli import main
 from scipy.io import mmwrite
 
-GRAPH, TRUTH = asymmetric_sbm(120, 0.5, 15, 1, 0)
 DELTA = 1e-3
+
+
+@pytest.fixture(scope="module", autouse=True)
+def drawn():
+    """Drawn here and not at import: a fault of the sampler fails tests, not their collection."""
+    global GRAPH, TRUTH
+    GRAPH, TRUTH = asymmetric_sbm(120, 0.5, 15, 1, 0)
 
 
 def labels_of(graph):
