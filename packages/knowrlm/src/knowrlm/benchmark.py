@@ -107,11 +107,13 @@ def run_campaign(
     features: str = "onehot",
     predictor: EnsemblePredictor | None = None,
     graph: AminoAcidGraph | None = None,
+    zero_shot: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> Campaign:
     """One first plate, `rounds` further ones, one last: batch · (rounds + 2) measurements in all (Algorithm 1).
 
     Every method gets the same predictor and features; those that start from clusters get the same first plate as the
-    walks. Variants without a measurement in the landscape are left out and cost nothing.
+    walks. Variants without a measurement in the landscape are left out and cost nothing. `zero_shot` scores (n, k)
+    variants for ftMLDE, such as `lambda codes: -model.nll(...)` of `UniRep`; by default they are near on the graph.
 
     Raises:
         ValueError: if the method is unknown or a number is out of range.
@@ -129,7 +131,7 @@ def run_campaign(
     if method in WALKS:
         model = _walk(evolution, run, rounds)
     else:
-        model = _propose(evolution, run, rounds, STRATEGIES[method], seed)
+        model = _propose(evolution, run, rounds, STRATEGIES[method], seed, zero_shot)
     found = ndcg(landscape.fitness, model.predict(landscape.codes)) if isinstance(landscape, Landscape) else np.nan
     log = evolution.log
     reward, window = (np.array(values) for values in ((log.reward, log.low) if log else ([], [])))
@@ -189,11 +191,18 @@ def _walk(evolution: DirectedEvolution, run: _Run, rounds: int) -> Surrogate:
 
 
 def _propose(
-    evolution: DirectedEvolution, run: _Run, rounds: int, parts: tuple[Strategy | None, Strategy, Strategy], seed: int
+    evolution: DirectedEvolution,
+    run: _Run,
+    rounds: int,
+    parts: tuple[Strategy | None, Strategy, Strategy],
+    seed: int,
+    zero_shot: Callable[[np.ndarray], np.ndarray] | None,
 ) -> Surrogate:
     surrogate = evolution.surrogate_of()
     gen = rng(spawn(seed, 2)[1])
-    known = Known(run.landscape.space, evolution.graph, surrogate, gen, run.codes, run.fitness, run.failed)
+    known = Known(
+        run.landscape.space, evolution.graph, surrogate, gen, run.codes, run.fitness, run.failed, zero_shot=zero_shot
+    )
 
     def through(strategy: Strategy) -> Callable[[int], np.ndarray]:
         def propose(n: int) -> np.ndarray:

@@ -14,7 +14,8 @@ from torch import nn
 from knowrlm.constraints import PlateConstraints
 from knowrlm.encode import FeatureMap
 from knowrlm.graph import AminoAcidGraph
-from knowrlm.measurements import MeasurementWarning, average, read_measurements
+from knowrlm.measurements import MeasurementWarning, average, read_measurements, warn_of_scale
+from knowrlm.plates import plate_frame
 from knowrlm.plm import EsmEncoder, adapt, load_plm
 from knowrlm.policy import KnowledgePolicy
 from knowrlm.ppo import PPO, TrainingLog
@@ -22,11 +23,9 @@ from knowrlm.predictor import EnsemblePredictor
 from knowrlm.report import EvolutionReport
 from knowrlm.sampling import ClusterSampler, farthest_first, rows_in, variant_pool
 from knowrlm.settings import WalkSettings
-from knowrlm.space import RESIDUES, VariantSpace
+from knowrlm.space import VariantSpace
 from knowrlm.surrogate import FEWEST, Surrogate
 from knowrlm.walk import Library, Visit, Walks, path_words
-
-SCALE_JUMP, REPEAT_JUMP = 10.0, 3.0
 
 
 class DirectedEvolution:
@@ -111,7 +110,7 @@ class DirectedEvolution:
         """
         n = self.batch if n is None else require_range("n", n, low=1, integer=True)
         if self._pending is None or len(self._pending) != n:
-            self._pending = self._plate(*self.propose(n))
+            self._pending = plate_frame(self.space, self.graph, *self.propose(n))
         return self._pending.copy()
 
     def tell(
@@ -132,7 +131,7 @@ class DirectedEvolution:
         """`tell` for (n, k) codes and (n,) finite fitness."""
         if len(codes) == 0:
             raise ValueError(message("measurements", "at least one", "none"))
-        self._warn_of_scale(codes, fitness)
+        warn_of_scale(self.codes, self.fitness, codes, fitness)
         seen = rows_in(codes, self.codes)
         known = {row.tobytes(): place for place, row in enumerate(self.codes)}
         self.round += 1
@@ -184,7 +183,7 @@ class DirectedEvolution:
             ValueError: if nothing was measured or nothing is left.
         """
         n = self.batch if n is None else require_range("n", n, low=1, integer=True)
-        return self._plate(*self.final(n))
+        return plate_frame(self.space, self.graph, *self.final(n))
 
     def final(self, n: int) -> tuple[np.ndarray, list[str], Surrogate]:
         """`recommend` as (m, k) codes, reasons and the predictor."""
@@ -340,45 +339,3 @@ class DirectedEvolution:
             left = f"{len(self.codes)} of {self.space.size} are measured"
             raise ValueError(message("variants to propose", "at least one", f"none ({left})", "Relax the constraints."))
         return codes
-
-    def _plate(self, codes: np.ndarray, reasons: list[str], surrogate: Surrogate | None) -> pd.DataFrame:
-        each = surrogate.each(codes) if surrogate is not None else np.full((1, len(codes)), np.nan)
-        return pd.DataFrame(
-            {
-                "variant": self.space.decode(codes),
-                "sequence": self.space.sequences(codes),
-                "mutations": self.space.mutations(codes),
-                "predicted": each.mean(axis=0),
-                "spread": each.std(axis=0),
-                "why": [f"{self._changes(row)} [{reason}]" for row, reason in zip(codes, reasons, strict=True)],
-            }
-        )
-
-    def _changes(self, row: np.ndarray) -> str:
-        words = []
-        for site, old, new in zip(self.space.sites, self.space.wild_type, row, strict=True):
-            if old != new:
-                words.append(f"{site} {self.graph.explain(RESIDUES[old], RESIDUES[new])}")
-        return "; ".join(words) or "the parent"
-
-    def _warn_of_scale(self, codes: np.ndarray, fitness: np.ndarray) -> None:
-        """Repeated variants that moved by a common factor, or a plate far above or below everything before."""
-        if len(fitness) < FEWEST or len(self.fitness) < FEWEST:
-            return
-        before, now = np.abs(self.fitness), np.abs(fitness)
-        known = {row.tobytes(): value for row, value in zip(self.codes, before, strict=True)}
-        ratios = [
-            value / known[row.tobytes()]
-            for row, value in zip(codes, now, strict=True)
-            if known.get(row.tobytes(), 0) > 0 and value > 0
-        ]
-        again = float(np.median(ratios)) if len(ratios) >= 2 else 1.0
-        jumped = np.median(now) > SCALE_JUMP * before.max() or now.max() * SCALE_JUMP < np.median(before)
-        if jumped or not 1 / REPEAT_JUMP <= again <= REPEAT_JUMP:
-            warnings.warn(
-                f"The new fitness has median {np.median(now):.3g}, where {np.median(before):.3g} was measured before"
-                + (f", and repeated variants changed {again:.3g} times" if ratios else "")
-                + ": is it on another scale? Measure some variants again and normalise.",
-                MeasurementWarning,
-                stacklevel=4,
-            )

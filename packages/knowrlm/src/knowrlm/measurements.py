@@ -12,6 +12,7 @@ from knowrlm.space import VariantSpace
 
 VARIANT_COLUMNS = ("variant", "variants", "aacombo", "combo", "mutant", "mutations", "mutated_sequence", "sequence")
 FITNESS_COLUMNS = ("fitness", "dms_score", "score")
+SCALE_JUMP, REPEAT_JUMP, FEW = 10.0, 3.0, 5
 
 
 class MeasurementWarning(UserWarning):
@@ -119,6 +120,38 @@ def average(codes: np.ndarray, fitness: np.ndarray) -> tuple[np.ndarray, np.ndar
         )
     order = np.argsort(first)
     return codes[first[order]], mean[order]
+
+
+def warn_of_scale(known: np.ndarray, before: np.ndarray, codes: np.ndarray, fitness: np.ndarray) -> None:
+    """Warn when a plate looks as if it were measured on another scale than the library (Algorithm 1).
+
+    Repeated variants that moved by a common factor, or a plate far above or below everything before.
+
+    Args:
+        known: (n, k) measured variants.
+        before: (n,) their fitness.
+        codes: (m, k) new ones.
+        fitness: (m,) theirs.
+    """
+    if len(fitness) < FEW or len(before) < FEW:
+        return
+    before, now = np.abs(before), np.abs(fitness)
+    old = {row.tobytes(): value for row, value in zip(known, before, strict=True)}
+    ratios = [
+        value / old[row.tobytes()]
+        for row, value in zip(codes, now, strict=True)
+        if old.get(row.tobytes(), 0) > 0 and value > 0
+    ]
+    again = float(np.median(ratios)) if len(ratios) >= 2 else 1.0
+    jumped = np.median(now) > SCALE_JUMP * before.max() or now.max() * SCALE_JUMP < np.median(before)
+    if jumped or not 1 / REPEAT_JUMP <= again <= REPEAT_JUMP:
+        warnings.warn(
+            f"The new fitness has median {np.median(now):.3g}, where {np.median(before):.3g} was measured before"
+            + (f", and repeated variants changed {again:.3g} times" if ratios else "")
+            + ": is it on another scale? Measure some variants again and normalise.",
+            MeasurementWarning,
+            stacklevel=4,
+        )
 
 
 def _numbers(column: pd.Series) -> np.ndarray:

@@ -15,7 +15,10 @@ from knowrlm.surrogate import Surrogate
 
 @dataclass
 class Known:
-    """What a strategy sees: the space, (n, k) measured codes and (n,) fitness in order, the plate size, a generator."""
+    """What a strategy sees: the space, (n, k) measured codes and (n,) fitness in order, a generator.
+
+    `zero_shot` scores variants without labels, for the filter of ftMLDE; nearness on the graph by default.
+    """
 
     space: VariantSpace
     graph: AminoAcidGraph
@@ -25,6 +28,7 @@ class Known:
     fitness: np.ndarray
     failed: np.ndarray
     memory: dict[str, object] = field(default_factory=dict)
+    zero_shot: "Callable[[np.ndarray], np.ndarray] | None" = None
 
     @property
     def tried(self) -> np.ndarray:
@@ -116,7 +120,9 @@ def _with_failures(known: Known, fitness: np.ndarray | None) -> np.ndarray | Non
 
 
 def zero_shot_scores(known: Known, codes: np.ndarray) -> np.ndarray:
-    """−Σ_j d(parent_j, a_j): near to the parent on the graph is likelier to work (ftMLDE, Section 4)."""
+    """−Σ_j d(parent_j, a_j), near to the parent is likelier to work; or a score that was given (ftMLDE, Section 4)."""
+    if known.zero_shot is not None:
+        return np.asarray(known.zero_shot(codes), dtype=float)
     distance = known.graph.distances[known.space.wild_type.astype(np.int64), np.asarray(codes, dtype=np.int64)]
     return -distance.sum(axis=1)
 
