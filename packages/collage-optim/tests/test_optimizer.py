@@ -9,7 +9,7 @@ import pytest
 import torch
 from collage_optim import CollageAdamW, CollageSGD, _reference, from_float, optimizer_bytes
 from collage_optim.adamw import MODES
-from collage_optim.base import _decoded, _encoded, _value
+from collage_optim.parts import decoded, encoded, stored_value
 
 BF16 = torch.bfloat16
 
@@ -332,7 +332,7 @@ def test_low_parts_in_eight_bits(dtype):
     assert optimizer_bytes(optimizer) == 4 * (2 + 2 + 1)
     assert optimizer.expansion(p).value()[1].item() == pytest.approx(-0.011, rel=0.02)
     low = torch.tensor([0.3, -1e-6, 0.0, 1e-8], dtype=BF16)
-    back = _decoded(p.detach(), _encoded(p.detach(), low, dtype))
+    back = decoded(p.detach(), encoded(p.detach(), low, dtype))
     assert back[0].item() == pytest.approx(0.3, rel=0.15)
 
 
@@ -374,9 +374,9 @@ def test_expansions_on_disk(tmp_path):
 
 def test_values_in_float64_count_all_parts():
     ones = torch.ones(2, dtype=BF16)
-    value = _value({"param": ones, "param_lo": ones * 2**-9, "param_lo2": ones * 2**-18})
-    assert value.lo[0].item() == 2**-9 + 2**-18
-    assert _value({"param": ones, "master": 3 * ones.float()}).hi[0].item() == 3
+    found = stored_value({"param": ones, "param_lo": ones * 2**-9, "param_lo2": ones * 2**-18})
+    assert found.lo[0].item() == 2**-9 + 2**-18
+    assert stored_value({"param": ones, "master": 3 * ones.float()}).hi[0].item() == 3
 
 
 # ---- SGD

@@ -151,8 +151,8 @@ def test_training_from_the_command_line(gpt2, tmp_path, capsys):
 
     gpt2[1].save_pretrained(tmp_path / "config")
     standard_library_text().train[:5000].numpy().astype(np.uint16).tofile(tmp_path / "train.bin")
-    command = ["train", "--hf-config", str(tmp_path / "config"), "--tokens", str(tmp_path / "train.bin"), "--steps", "3",
-               "--seq", "16", "--global-batch", "4", "--micro-batch", "2", "--every", "2", "--warmup", "1",
+    command = ["train", "--hf-config", str(tmp_path / "config"), "--tokens", str(tmp_path / "train.bin"), "--steps",
+               "3", "--seq", "16", "--global-batch", "4", "--micro-batch", "2", "--every", "2", "--warmup", "1",
                "--save", str(tmp_path / "weights")]  # fmt: skip
     assert main(command) == 0
     out = capsys.readouterr().out.splitlines()

@@ -9,7 +9,8 @@ from offprints.checks import require_choice, require_range
 from torch import Tensor
 
 from collage_optim import fused
-from collage_optim.base import Collage, Group, Step
+from collage_optim.base import Group, Step
+from collage_optim.expansions import Expansions
 from collage_optim.kernels import Hyper, plain_step, strict_step, wide_step
 from collage_optim.mcf import HALF
 
@@ -17,7 +18,7 @@ Mode = Literal["plain", "light", "plus", "fp32_states", "fp32_master", "kahan", 
 MODES: tuple[Mode, ...] = ("plain", "light", "plus", "fp32_states", "fp32_master", "kahan", "stochastic")
 
 
-class CollageAdamW(Collage):
+class CollageAdamW(Expansions):
     """AdamW for weights in bfloat16 or float16 that loses no update.
 
     One step on theta with gradient g (Algorithm 2; everything in theta's type):

@@ -7,19 +7,17 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from offprints import checkpoint
 from offprints.checks import require_choice, require_range
 from torch import Tensor
 
-from collage_optim._version import DIST, VERSION
 from collage_optim.chunks import CHUNK, Scratch, Views, chunks, flat, put_back
 from collage_optim.mcf import FLOATS, MCF
+from collage_optim.parts import EIGHT_BITS, decoded, encoded, stored_value
 
 Group = dict[str, object]
 """An entry of `param_groups`."""
 Step = Callable[[Views, Tensor | None], None]
 """A kernel with its numbers: (chunk, raw or None)."""
-LOW = {torch.float8_e4m3fn, torch.float8_e5m2}
 
 
 class Observer(Protocol):
@@ -114,8 +112,8 @@ class Collage(torch.optim.Optimizer):
         if group["components"] == 3 and (group["mode"] not in ("light", "plus") or group["math"] != "strict"):
             raise ValueError('components=3 needs mode "light" or "plus" and math="strict": float32 cannot hold three.')
         low = group["low_dtype"]
-        if low is not None and (low not in LOW or group["mode"] not in ("light", "plus")):
-            raise ValueError(f'low_dtype must be None or one of {LOW}, with mode "light" or "plus", got {low}.')
+        if low is not None and (low not in EIGHT_BITS or group["mode"] not in ("light", "plus")):
+            raise ValueError(f'low_dtype must be None or one of {EIGHT_BITS}, with mode "light" or "plus", got {low}.')
 
     def _check_parameter(self, group: Group, p: Tensor) -> None:
         if p.dtype == torch.float32 and "param_lo" in self._names(group):
@@ -298,117 +296,15 @@ class Collage(torch.optim.Optimizer):
             factor = sign if scale is None else sign / float(scale)
             work["grad"] = torch.mul(chunk["grad"], factor, out=gradient)
         if group["low_dtype"] is not None:
-            work["param_lo"] = _decoded(chunk["param"], chunk["param_lo"])
+            work["param_lo"] = decoded(chunk["param"], chunk["param_lo"])
         if not self._active:
             kernel(work, None)
         else:
             raw = torch.empty(len(chunk["param"]), dtype=torch.float64, device=chunk["param"].device)
-            before = _value(work)
+            before = stored_value(work)
             kernel(work, raw)
-            after = _value(work)
+            after = stored_value(work)
             for observer in self._active:
                 observer.chunk(number, before, after, raw)
         if group["low_dtype"] is not None:
-            chunk["param_lo"].copy_(_encoded(work["param"], work["param_lo"], group["low_dtype"]))
-
-    # ---- expansions
-
-    def expansion(self, p: Tensor) -> MCF:
-        """(h, l) of a parameter; l is zero where the mode keeps none, or before the first step.
-
-        Raises:
-            KeyError: a parameter that this optimizer does not have.
-        """
-        group = next((group for group in self.param_groups if any(q is p for q in group["params"])), None)
-        if group is None:
-            raise KeyError(f"no such parameter in this optimizer, of shape {tuple(p.shape)}.")
-        low = self.state[p].get("param_lo") if p in self.state else None
-        if low is None:
-            return MCF(p.detach(), torch.zeros_like(p))
-        if low.dtype in LOW:
-            low = _decoded(p.detach().reshape(-1), low.reshape(-1)).view(p.shape)
-        return MCF(p.detach(), low)
-
-    def export_fp32(self, model: torch.nn.Module) -> dict[str, Tensor]:
-        """The model's parameters in float32: h + l (+ the third component), or the master copy, by name."""
-        exported = {}
-        for name, p in model.named_parameters():
-            state = self.state.get(p, {})
-            if "master" in state:
-                exported[name] = state["master"].float().clone()
-            elif "param_lo" in state:
-                high, low = self.expansion(p)
-                total = high.double() + low.double()
-                exported[name] = (total + state["param_lo2"].double() if "param_lo2" in state else total).float()
-            else:
-                exported[name] = p.detach().float()
-        return exported
-
-    def reset_low(self, p: Tensor | None = None) -> None:
-        """Forget what belongs to former weights, of one parameter or all: low parts become 0, masters the weights."""
-        for q, state in self.state.items():
-            if p is None or q is p:
-                for name in ("param_lo", "param_lo2"):
-                    if name in state:
-                        state[name].zero_()
-                if "master" in state:
-                    state["master"].copy_(q.detach())
-                self._known.pop(id(q), None)
-
-    def save_expansion(self, path: str, model: torch.nn.Module) -> None:
-        """Write `<path>.safetensors` with `name` and `name.lo` for every parameter, and a JSON sidecar."""
-        tensors = {}
-        for name, p in model.named_parameters():
-            tensors[name], tensors[f"{name}.lo"] = self.expansion(p) if self._has(p) else (p, torch.zeros_like(p))
-        checkpoint.save(path, tensors, method=DIST, version=VERSION, config={"components": 2})
-
-    @torch.no_grad()
-    def load_expansion(self, path: str, model: torch.nn.Module) -> None:
-        """Set weights and low parts to what `save_expansion` wrote.
-
-        Raises:
-            ValueError: another method's file, or one whose names or shapes are not the model's.
-        """
-        tensors = checkpoint.load(path, method=DIST, framework="torch").tensors
-        params = dict(model.named_parameters())
-        wrong = [name for name, p in params.items() if name not in tensors or tensors[name].shape != p.shape]
-        if wrong or len(tensors) != 2 * len(params):
-            raise ValueError(f"{path} must hold the parameters of this model, got other names or shapes: {wrong[:5]}.")
-        for group in self.param_groups:
-            for p in group["params"]:
-                self._state_of(group, p)
-        for name, p in params.items():
-            p.copy_(tensors[name])
-            if "param_lo" in self.state.get(p, {}):
-                low = tensors[f"{name}.lo"].to(p.device, p.dtype)
-                stored = self.state[p]["param_lo"]
-                stored.copy_(_encoded(p, low, stored.dtype) if stored.dtype in LOW else low)
-            self._known.pop(id(p), None)
-
-    def _has(self, p: Tensor) -> bool:
-        return any(q is p for group in self.param_groups for q in group["params"])
-
-
-def _value(chunk: Views) -> MCF:
-    """The stored value in float64: (h or master, sum of the low parts)."""
-    high = chunk.get("master", chunk["param"]).double()
-    low = torch.zeros_like(high)
-    for name in ("param_lo", "param_lo2"):
-        if name in chunk:
-            low += chunk[name].double()
-    return MCF(high.clone(), low)
-
-
-def _unit(high: Tensor) -> Tensor:
-    """ulp(h): |l| is at most half of it, so l / ulp(h) suits 8 bits; 1 where h is 0 (there l is 0)."""
-    bits = {torch.bfloat16: 8, torch.float16: 11}.get(high.dtype, 24)
-    _, exponent = torch.frexp(high.float())
-    return torch.ldexp(torch.ones_like(high, dtype=torch.float32), exponent - bits)
-
-
-def _decoded(high: Tensor, stored: Tensor) -> Tensor:
-    return (stored.float() * _unit(high)).to(high.dtype)
-
-
-def _encoded(high: Tensor, low: Tensor, dtype: torch.dtype) -> Tensor:
-    return (low.float() / _unit(high)).to(dtype)
+            chunk["param_lo"].copy_(encoded(work["param"], work["param_lo"], group["low_dtype"]))

@@ -7,12 +7,13 @@ import torch
 from offprints.checks import require_range
 from torch import Tensor
 
-from collage_optim.base import Collage, Group, Step
+from collage_optim.base import Group, Step
 from collage_optim.chunks import Views
+from collage_optim.expansions import Expansions
 from collage_optim.mcf import HALF, MCF, grow_, grow_three_
 
 
-class CollageSGD(Collage):
+class CollageSGD(Expansions):
     """SGD with momentum; weights grow as in `CollageAdamW`.
 
     g <- g + lambda theta; b <- mu b + (1 - tau) g (b = g at the first step); d = g + mu b (Nesterov) or b;

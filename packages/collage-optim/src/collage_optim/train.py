@@ -1,6 +1,6 @@
-"""Full-scale language-model training: a model of transformers, tokens from a file, any number of GPUs.
+r"""Full-scale language-model training: a model of transformers, tokens from a file, any number of GPUs.
 
-    accelerate launch -m collage_optim.cli train --hf-config gpt2 --tokens data/train.bin \\
+    accelerate launch -m collage_optim.cli train --hf-config gpt2 --tokens data/train.bin \
         --lr 6e-4 --betas 0.9 0.95 --wd 0.1 --warmup 200 --steps 20000 --seq 2048 --global-batch 1024
 
 are the paper's settings for GPT-125M.
