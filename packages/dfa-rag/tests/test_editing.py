@@ -192,6 +192,22 @@ def test_drawings_survive_hostile_tags_and_names(tmp_path):
     assert mermaid_label('a"b|🔋') == '"a#34;b#124;#128267;"'
 
 
+def test_drawings_and_graphs_tell_support_and_ends():
+    said = {"a": ("x", "y"), "b": ("x", "y"), "c": ("x", "z"), "d": ("w", "z")}
+    log = [Dialogue(n, tuple(Turn(("user", "system")[k], t, (t,)) for k, t in enumerate(w))) for n, w in said.items()]
+    dfa = DialogueDFA(1, None).fit(log)
+    graph = dfa.to_networkx()
+    assert {q for q, data in graph.nodes(data=True) if data["accepting"]} == dfa.accepting
+    widths = {data["passes"] for _, _, data in graph.edges(data=True)}
+    assert widths == {1, 2, 3}
+    lines = dfa.to_dot().splitlines()
+    edge = {line.split("label=")[1].split(",")[0]: line for line in lines if " -> " in line}
+    assert f"penwidth={1 + 4 * 3 / 3:.2f}" in edge['"x"']  # the busiest edge has width 5
+    assert f"penwidth={1 + 4 * 2 / 3:.2f}" in edge['"y"']
+    assert f"penwidth={1 + 4 * 1 / 3:.2f}" in edge['"w"']
+    assert sum("peripheries=2" in line for line in lines) == len(dfa.accepting)
+
+
 def test_a_layout_has_a_place_for_every_entry_state():
     dfa = DialogueDFA().fit(DIALOGUES)
     kept, places = layout(dfa.automaton)
