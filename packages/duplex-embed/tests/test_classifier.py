@@ -70,7 +70,7 @@ def test_an_embedding_of_links_tells_labels():
     clf.fit(embedding, GRAPH.y, NODES.train, NODES.val, epochs=150)
     test = NODES.test & (GRAPH.y >= 0)
     predicted = clf.predict(embedding)
-    from duplex_embed.classifier import macro_f1
+    from duplex_embed.readout import macro_f1
 
     assert macro_f1(GRAPH.y[test], predicted[test.numpy()]) > 0.35
     np.testing.assert_allclose(clf.predict_proba(embedding).sum(1), 1, rtol=1e-5)
@@ -80,7 +80,7 @@ def test_an_embedding_of_links_tells_labels():
 
 
 def test_macro_f1_by_hand():
-    from duplex_embed.classifier import macro_f1
+    from duplex_embed.readout import macro_f1
 
     assert macro_f1(torch.tensor([0, 0, 1, 1]), np.array([0, 1, 1, 1])) == pytest.approx((2 / 3 + 0.8) / 2)
     assert macro_f1(torch.tensor([0, 0]), np.array([0, 5])) == pytest.approx(2 / 3)

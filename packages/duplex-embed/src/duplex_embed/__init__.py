@@ -20,10 +20,11 @@ from duplex_embed.splits import LinkSplit, NodeSplit, PairSet, split_edges, spli
 
 if TYPE_CHECKING:
     from duplex_embed import baselines, datasets, peers, plots
-    from duplex_embed.classifier import DUPLEXClassifier, EmbeddingClassifier
+    from duplex_embed.classifier import DUPLEXClassifier
     from duplex_embed.evaluation import LinkReport, degree_buckets, evaluate, link_tasks
     from duplex_embed.model import DUPLEX, NotInductiveError
     from duplex_embed.pyg import WeightedGATConv
+    from duplex_embed.readout import EmbeddingClassifier
     from duplex_embed.spectral import spectral_ham
     from duplex_embed.training import CollapseWarning, History
 
@@ -76,7 +77,7 @@ _LATER = {
     "CollapseWarning": "training",
     "DUPLEX": "model",
     "DUPLEXClassifier": "classifier",
-    "EmbeddingClassifier": "classifier",
+    "EmbeddingClassifier": "readout",
     "History": "training",
     "LinkReport": "evaluation",
     "NotInductiveError": "model",

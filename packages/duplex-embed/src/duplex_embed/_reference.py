@@ -15,6 +15,7 @@ def hermitian(edges: list[tuple[int, int]], n: int) -> torch.Tensor:
     for u in range(n):
         for v in range(n):
             there, back = (u, v) in present, (v, u) in present
+            # pyrefly: ignore[unsupported-operation]
             h[u, v] = 1 if there and back else 1j if there else -1j if back else 0
     return h
 

@@ -134,7 +134,7 @@ def spectral_radius(matrix: sparse.csr_array) -> float:
         return 0.0
     places = tuple(side[inside] for side in entries.coords)
     cycles = sparse.csr_array((entries.data[inside], places), shape=matrix.shape)
-    x, growth = np.ones(matrix.shape[0]), 1.0
+    x, growth = np.ones(matrix.shape[0]), 1.0  # type: ignore[unsupported-operation]
     for _ in range(200):
         x = cycles @ x + x
         growth = float(x.max())
@@ -164,11 +164,11 @@ def hope(data: object, dim: int = 32, beta: float | None = None) -> SourceTarget
     if n < 2:
         return _factored(graph, a, dim)
     solve = splu(sparse.csc_array(sparse.eye_array(n) - beta * a))
-    katz = LinearOperator(
+    katz = LinearOperator(  # type: ignore[missing-argument]
         (n, n),
-        matvec=lambda x: solve.solve(beta * (a @ x)),
-        rmatvec=lambda x: beta * (a.T @ solve.solve(x, trans="T")),
-        dtype=np.float64,
+        matvec=lambda x: solve.solve(beta * (a @ x)),  # type: ignore[unexpected-keyword]
+        rmatvec=lambda x: beta * (a.T @ solve.solve(x, trans="T")),  # type: ignore[unexpected-keyword]
+        dtype=np.float64,  # type: ignore[bad-keyword-argument]
     )  # pyrefly: ignore
     return _factored(graph, katz, dim)
 

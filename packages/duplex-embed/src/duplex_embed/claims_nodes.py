@@ -11,13 +11,14 @@ from offprints.seeding import rng
 
 from duplex_embed._method import METHOD
 from duplex_embed.claims_links import Output, sizes_of
-from duplex_embed.classifier import DUPLEXClassifier, EmbeddingClassifier, macro_f1
+from duplex_embed.classifier import DUPLEXClassifier
 from duplex_embed.datasets import random_dag
 from duplex_embed.decoder import hermitian_decode
 from duplex_embed.evaluation import evaluate
 from duplex_embed.experiments import graph_of, plain_labels, split_of, tuned_duplex
 from duplex_embed.graph import NONE, as_graph, hermitian_adjacency, pair_types
 from duplex_embed.model import DUPLEX
+from duplex_embed.readout import EmbeddingClassifier, macro_f1
 from duplex_embed.spectral import spectral_ham
 from duplex_embed.splits import split_nodes
 
@@ -110,6 +111,7 @@ def one_embedding(seed: int, scale: Scale, device: str) -> Output:
         "ep": report["ep_auc"], "dp": report["dp_auc"], "type3": report["type3_accuracy"],
         "type4": report["type4_accuracy"], "f1": macro_f1(y, labels.predict(embedding)[test.numpy()]),
         "majority_f1": macro_f1(y, np.full(len(y), common)), "curve_ce": model.history_.ce,
+        # pyrefly: ignore[bad-assignment]
         "curve_bce": model.history_.bce, "curve_checked": model.history_.checked, "curve_val": model.history_.val,
         "pair_re": re.tolist(), "pair_im": im.tolist(), "pair_type": split.test.types[chosen].tolist(),
     }  # fmt: skip

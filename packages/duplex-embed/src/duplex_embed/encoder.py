@@ -170,7 +170,7 @@ class DualGATEncoder(torch.nn.Module):
         """
         in_dim = self.layers[0].in_dim
         for name, value in {"x_am": x_am, "x_ph": x_ph}.items():
-            require_shape(name, value, (len(x_am), in_dim))
+            require_shape(name, value, (len(x_am), in_dim))  # type: ignore[bad-argument-type]
             require_finite(name, value)
         for name, value in {"w_am": w_am, "w_ph": w_ph}.items():
             require_shape(name, value, (edge_index.shape[1],))
@@ -206,10 +206,11 @@ class DualGATEncoder(torch.nn.Module):
         """The same as `run` on a whole graph, without gradients, layer by layer and `chunk` receivers at a time."""
         last = len(self.layers) - 1
         for at, layer in enumerate(self.layers):
-            h, left, right = layer.project(x)
+            h, left, right = layer.project(x)  # type: ignore[not-callable]
             parts = []
             for start in range(0, max(messages.receivers, 1), chunk):
                 stop = min(start + chunk, messages.receivers)
+                # pyrefly: ignore[not-callable]
                 parts.append(layer.gather(h, left, right[:, start:stop], _rows_of(messages, start, stop)))
             x = torch.cat(parts, 1)
             x = torch.relu(x) if at < last else x

@@ -112,6 +112,7 @@ def low_degree(graph: Graph, pairs: torch.Tensor) -> dict[str, torch.Tensor]:
 
 def auc(labels: np.ndarray, scores: np.ndarray) -> float:
     """Area under the ROC curve; NaN where there is one class only."""
+    # pyrefly: ignore[bad-argument-type]
     return float(roc_auc_score(labels, scores)) if 0 < labels.sum() < len(labels) else float("nan")
 
 

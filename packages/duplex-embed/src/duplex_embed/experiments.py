@@ -10,12 +10,12 @@ import torch
 from offprints.seeding import isolated, spawn
 
 from duplex_embed.baselines import hope, nerd, svd, with_readout
-from duplex_embed.classifier import macro_f1
 from duplex_embed.datasets import citation_graph, import_graph
 from duplex_embed.evaluation import LinkModel, degree_buckets, evaluate
 from duplex_embed.graph import Graph
 from duplex_embed.model import DUPLEX
 from duplex_embed.peers import fit_peer, matching_width, parameter_count
+from duplex_embed.readout import macro_f1
 from duplex_embed.splits import LinkSplit, split_edges
 from duplex_embed.training import CollapseWarning
 
@@ -77,6 +77,7 @@ def methods(name: str, seed: int, sizes: Sizes, device: str) -> dict[str, Callab
 
 def _tuned_peer(kind: str, split: LinkSplit, seed: int, sizes: Sizes, device: str) -> LinkModel:
     ours = DUPLEX(dim=sizes.dim, device=device).fit(split.train, epochs=1)
+    # pyrefly: ignore[bad-argument-type]
     width = matching_width(kind, ours.encoder_.layers[0].in_dim, parameter_count(ours.encoder_))
     rivals = [
         fit_peer(kind, split.train, split.val, width=width, dim=sizes.dim, epochs=sizes.epochs, lr=lr, seed=seed)

@@ -166,7 +166,7 @@ def as_graph(
     if hasattr(data, "edge_index"):
         return from_pyg(data)
     if hasattr(data, "is_directed") and hasattr(data, "edges"):
-        return from_networkx(data)
+        return from_networkx(data)  # type: ignore[bad-argument-type]
     if sparse.issparse(data):
         found = sparse.coo_array(data)
         require_shape("adjacency", found, ("n", "n"))
@@ -174,6 +174,7 @@ def as_graph(
         values = (
             None if np.array_equal(entries, np.ones_like(entries)) else torch.from_numpy(entries.astype(np.float32))
         )
+        # pyrefly: ignore[unsupported-operation]
         edges, num_nodes, weight = torch.from_numpy(np.stack(found.coords).astype(np.int64)), found.shape[0], values
     elif isinstance(data, torch.Tensor | np.ndarray):
         edges = torch.as_tensor(data)
@@ -182,7 +183,7 @@ def as_graph(
             raise TypeError(f"edge_index must hold integers, got {edges.dtype}.")
     else:
         require_kind("data", data, Sequence, hint="Give Data, a networkx graph, a (2, E) array or a list of pairs.")
-        edges, names = _from_pairs(data, names)
+        edges, names = _from_pairs(data, names)  # type: ignore[bad-argument-type]
         num_nodes = len(names) if names is not None else num_nodes
     return _clean(edges.long().cpu(), num_nodes, x, y, weight, names)
 

@@ -221,7 +221,7 @@ class DUPLEX(BaseEstimator):
                 f"{graph.num_nodes}: unseen nodes have no input. Fit with init='degree', 'spectral' or 'features'."
             )
         if self.init == "features":
-            require_features(graph, self.encoder_.layers[0].in_dim)
+            require_features(graph, self.encoder_.layers[0].in_dim)  # type: ignore[bad-argument-type]
         x = node_inputs(graph, self.init, self.dim, self._seed).to(device)
         material = Material(graph, x, message_graph(graph).to(device, x.dtype), self.encoder_)
         return replace(self._embedded(material), classes=self._embedding.classes)
@@ -299,7 +299,7 @@ class DUPLEX(BaseEstimator):
         config: Mapping = found.config
         if config.get("kind") != "model":
             raise ValueError(f"{path} must hold a model, got another file of {DIST}. Try Embedding.load.")
-        model = cls(**{**config["params"], "device": device})
+        model = cls(**{**config["params"], "device": device})  # type: ignore[bad-argument-type]
         tensors = dict(found.tensors)
         kept = {name: tensors.get(f"graph.{name}") for name in ("edge_index", "x", "y", "weight", "messages")}
         names = None if config["names"] is None else tuple(config["names"])

@@ -154,7 +154,7 @@ def _assembled(kind: str, graph: Graph, module: torch.nn.Module, x: torch.Tensor
         warnings.simplefilter("ignore")
         from torch_geometric_signed_directed.utils import get_appr_directed_adj
 
-        index, weight = get_appr_directed_adj(0.1, edges, graph.num_nodes, x.dtype)
+        index, weight = get_appr_directed_adj(0.1, edges, graph.num_nodes, x.dtype)  # type: ignore[bad-argument-type]
     return TrainedPeer(graph, module, (x, index), weight)
 
 

@@ -86,7 +86,7 @@ class WeightedGATConv(MessagePassing):
         out = self.propagate(edge_index, x=h, left=scores[0], right=scores[1], weight=weight, size=(len(x), len(x)))
         return (out.flatten(1) if self.concat else out.mean(1)) + self.bias
 
-    def message(
+    def message(  # type: ignore[bad-override]
         self,
         x_j: Tensor,
         left_j: Tensor,

@@ -129,7 +129,7 @@ def read_npz(path: str | Path) -> Graph:
             x = found["attr_matrix"].astype(np.float32)
         y = found["labels"].astype(np.int64) if "labels" in found else None
     edges = np.stack(sparse.coo_array(matrix).coords).astype(np.int64)
-    return as_graph(edges, num_nodes=matrix.shape[0], x=x, y=y)
+    return as_graph(edges, num_nodes=matrix.shape[0], x=x, y=y)  # type: ignore[unsupported-operation]
 
 
 def _csr(found: np.lib.npyio.NpzFile, prefix: str, path: str | Path) -> sparse.csr_array:

@@ -40,12 +40,12 @@ def spectral_ham(data: object, dim: int | None = None) -> Embedding:
     if n <= DENSE or kept > n // 2:
         values, vectors = eigh(h.toarray())
         least = values[0]
-        values, vectors = values[n - kept :], vectors[:, n - kept :]
+        values, vectors = values[n - kept :], vectors[:, n - kept :]  # type: ignore[bad-index]
     else:
         start = rng(0).normal(size=n)
         least = eigsh(h, k=1, which="SA", return_eigenvectors=False, v0=start)[0]
         values, vectors = eigsh(h, k=kept, which="LA", v0=start)
-    order = np.argsort(-values)
+    order = np.argsort(-values)  # type: ignore[unsupported-operation]
     values, vectors = values[order], vectors[:, order]
     x = vectors * np.sqrt(np.maximum(values + max(0.0, -least), 0.0))
     top = x[np.abs(x).argmax(0), np.arange(kept)]
