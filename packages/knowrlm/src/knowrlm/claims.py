@@ -210,7 +210,7 @@ def measured_table(seed: int, scale: Scale, device: str) -> dict[str, float | li
     says="At equal measurements the best plate is at least 1.8 times that of random plates (AAV2, four sites).",
     expect=[greater("top_knowrlm", scaled("top_random", 1.8)), greater("max_knowrlm", "max_random")],
     smoke=Scale(seeds=1, rounds=1, batch=12, steps=50, adapt=2, landscape="aav-2"),
-    cpu=Scale(seeds=10, rounds=3, batch=96, steps=1000, landscape="aav-4"),
+    cpu=Scale(seeds=10, rounds=3, batch=96, steps=1500, landscape="aav-4"),
     tolerance=0.05,
 )
 def beats_random(seed: int, scale: Scale, device: str) -> dict[str, float | list[float]]:
@@ -224,7 +224,7 @@ def beats_random(seed: int, scale: Scale, device: str) -> dict[str, float | list
     says="It finds high-fitness mutants more efficiently than existing methods: within 0.05 of the best of seven.",
     expect=[greater("top_knowrlm", best(*(f"top_{name}" for name in PEERS)), by=-0.05)],
     smoke=Scale(seeds=1, rounds=1, batch=12, steps=50, adapt=2, landscape="aav-2"),
-    cpu=Scale(seeds=10, rounds=3, batch=96, steps=1000, landscape="aav-4"),
+    cpu=Scale(seeds=10, rounds=3, batch=96, steps=1500, landscape="aav-4"),
     full=Scale(seeds=50, needs=FULL, rounds=3, batch=96, steps=30_000, plm="esm2_t33_650M_UR50D", landscape="GB1.xlsx"),
     tolerance=0.05,
 )
@@ -239,7 +239,7 @@ def efficiency(seed: int, scale: Scale, device: str) -> dict[str, float | list[f
     says="Without the graph (residues drawn uniformly, policy trained alike) the best plate is worse: AAV2.",
     expect=[greater("top_knowrlm", "top_no_graph")],
     smoke=Scale(seeds=1, rounds=1, batch=12, steps=50, adapt=2, landscape="aav-2"),
-    cpu=Scale(seeds=10, rounds=3, batch=96, steps=1000, landscape="aav-4"),
+    cpu=Scale(seeds=10, rounds=3, batch=96, steps=1500, landscape="aav-4"),
     tolerance=0.05,
 )
 def knowledge(seed: int, scale: Scale, device: str) -> dict[str, float | list[float]]:
@@ -253,7 +253,7 @@ def knowledge(seed: int, scale: Scale, device: str) -> dict[str, float | list[fl
     says="The sliding window is better than a fixed wide one: AAV2.",
     expect=[greater("top_knowrlm", "top_no_window")],
     smoke=Scale(seeds=1, rounds=1, batch=12, steps=50, adapt=2, landscape="aav-2"),
-    cpu=Scale(seeds=10, rounds=3, batch=96, steps=1000, landscape="aav-4"),
+    cpu=Scale(seeds=10, rounds=3, batch=96, steps=1500, landscape="aav-4"),
     tolerance=0.05,
 )
 def window(seed: int, scale: Scale, device: str) -> dict[str, float | list[float]]:
