@@ -131,8 +131,8 @@ def neighbours_sanity(seed: int, scale: Scale, device: str) -> dict[str, float]:
         less("nll_256", "shuffled_256"),
         greater("top_unirep", "top_random"),
     ],
-    smoke=Scale(seeds=1, steps=20, rounds=1, batch=12, adapt=2),
-    cpu=Scale(seeds=6, steps=300, rounds=2, batch=24, adapt=30),
+    smoke=Scale(seeds=1, steps=20, rounds=1, batch=12, adapt=2, walks=2),
+    cpu=Scale(seeds=6, steps=300, rounds=2, batch=24, adapt=30, walks=10),
     tolerance=1e-4,
 )
 def language_model(seed: int, scale: Scale, device: str) -> dict[str, float]:
@@ -153,7 +153,7 @@ def language_model(seed: int, scale: Scale, device: str) -> dict[str, float]:
         ("scales", "knowrlm", "scales"),
         ("random", "random", "none"),
     ):
-        run = campaign("cr6261", method, seed, scale.rounds, scale.batch, scale.steps, plm, scale.adapt)
+        run = campaign("cr6261", method, seed, scale.rounds, scale.batch, scale.steps, plm, scale.adapt, scale.walks)
         found[f"top_{name}"] = run.scores.top
     return found
 
@@ -163,7 +163,7 @@ def language_model(seed: int, scale: Scale, device: str) -> dict[str, float]:
     where="Section 3, PPO",
     says="PPO raises the predicted fitness along the walks: the last fifth of the steps against the first.",
     expect=[greater("late", "early")],
-    smoke=Scale(seeds=2, steps=400, labels=48, landscape="aav-2"),
+    smoke=Scale(seeds=2, steps=200, labels=48, landscape="aav-2"),
     cpu=Scale(seeds=10, steps=6000, labels=96, landscape="aav-4"),
     tolerance=0.05,
 )
@@ -194,7 +194,7 @@ def rl_learns(seed: int, scale: Scale, device: str) -> dict[str, float | list[fl
     where="Table 1",
     says="On a landscape that was measured whole (CR6261, 2 048 antibodies) the method beats random plates.",
     expect=[greater("top_knowrlm", "top_random"), greater("ndcg_knowrlm", "ndcg_random", by=-0.02)],
-    smoke=Scale(seeds=1, rounds=1, batch=12, steps=20, adapt=2, landscape="cr6261"),
+    smoke=Scale(seeds=1, rounds=1, batch=12, steps=20, adapt=2, walks=2, landscape="cr6261"),
     cpu=Scale(seeds=10, rounds=3, batch=24, steps=400, landscape="cr6261"),
     tolerance=0.05,
 )
@@ -209,7 +209,7 @@ def measured_table(seed: int, scale: Scale, device: str) -> dict[str, float | li
     where="Table 1",
     says="At equal measurements the best plate is at least 1.8 times that of random plates (AAV2, four sites).",
     expect=[greater("top_knowrlm", scaled("top_random", 1.8)), greater("max_knowrlm", "max_random")],
-    smoke=Scale(seeds=1, rounds=1, batch=12, steps=50, adapt=2, landscape="aav-2"),
+    smoke=Scale(seeds=1, rounds=1, batch=12, steps=50, adapt=2, walks=2, landscape="aav-2"),
     cpu=Scale(seeds=10, rounds=3, batch=96, steps=1500, landscape="aav-4"),
     tolerance=0.05,
 )
@@ -223,7 +223,7 @@ def beats_random(seed: int, scale: Scale, device: str) -> dict[str, float | list
     where="Tables 1 and 2",
     says="It finds high-fitness mutants more efficiently than existing methods: within 0.05 of the best of seven.",
     expect=[greater("top_knowrlm", best(*(f"top_{name}" for name in PEERS)), by=-0.05)],
-    smoke=Scale(seeds=1, rounds=1, batch=12, steps=50, adapt=2, landscape="aav-2"),
+    smoke=Scale(seeds=1, rounds=1, batch=12, steps=50, adapt=2, walks=2, landscape="aav-2"),
     cpu=Scale(seeds=10, rounds=3, batch=96, steps=1500, landscape="aav-4"),
     full=Scale(seeds=50, needs=FULL, rounds=3, batch=96, steps=30_000, plm="esm2_t33_650M_UR50D", landscape="GB1.xlsx"),
     tolerance=0.05,
@@ -238,7 +238,7 @@ def efficiency(seed: int, scale: Scale, device: str) -> dict[str, float | list[f
     where="Table 3",
     says="Without the graph (residues drawn uniformly, policy trained alike) the best plate is worse: AAV2.",
     expect=[greater("top_knowrlm", "top_no_graph")],
-    smoke=Scale(seeds=1, rounds=1, batch=12, steps=50, adapt=2, landscape="aav-2"),
+    smoke=Scale(seeds=1, rounds=1, batch=12, steps=50, adapt=2, walks=2, landscape="aav-2"),
     cpu=Scale(seeds=10, rounds=3, batch=96, steps=1500, landscape="aav-4"),
     tolerance=0.05,
 )
@@ -252,7 +252,7 @@ def knowledge(seed: int, scale: Scale, device: str) -> dict[str, float | list[fl
     where="Section 3, sliding window",
     says="The sliding window is better than a fixed wide one: AAV2.",
     expect=[greater("top_knowrlm", "top_no_window")],
-    smoke=Scale(seeds=1, rounds=1, batch=12, steps=50, adapt=2, landscape="aav-2"),
+    smoke=Scale(seeds=1, rounds=1, batch=12, steps=50, adapt=2, walks=2, landscape="aav-2"),
     cpu=Scale(seeds=10, rounds=3, batch=96, steps=1500, landscape="aav-4"),
     tolerance=0.05,
 )
@@ -266,7 +266,7 @@ def window(seed: int, scale: Scale, device: str) -> dict[str, float | list[float
     where="Table 3",
     says="Without the graph the best plate is worse: Ehrlich functions, a space of 20^12 that cannot be listed.",
     expect=[greater("top_knowrlm", "top_no_graph")],
-    smoke=Scale(seeds=1, rounds=1, batch=48, steps=50, adapt=2, landscape="ehrlich-12-2-3"),
+    smoke=Scale(seeds=1, rounds=1, batch=48, steps=40, adapt=2, walks=2, landscape="ehrlich-12-2-3"),
     cpu=Scale(seeds=10, rounds=3, batch=96, steps=600, landscape="ehrlich-12-2-3"),
     tolerance=0.05,
 )
@@ -283,7 +283,7 @@ def knowledge_ehrlich(seed: int, scale: Scale, device: str) -> dict[str, float |
         greater("top_knowrlm", "top_random"),
         greater("top_knowrlm", best(*(f"top_{name}" for name in LAZY_PEERS)), by=-0.05),
     ],
-    smoke=Scale(seeds=1, rounds=1, batch=48, steps=50, adapt=2, landscape="ehrlich-12-2-3"),
+    smoke=Scale(seeds=1, rounds=1, batch=48, steps=40, adapt=2, walks=2, landscape="ehrlich-12-2-3"),
     cpu=Scale(seeds=10, rounds=3, batch=96, steps=600, landscape="ehrlich-12-2-3"),
     tolerance=0.05,
 )

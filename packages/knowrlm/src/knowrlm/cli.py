@@ -92,7 +92,8 @@ def read_parent(text: str) -> str:
 
     if not path.exists():
         raise FileNotFoundError(f"no file {path}.")
-    records = list(SeqIO.parse(path, "fasta"))
+    with path.open(encoding="utf-8") as file:
+        records = list(SeqIO.parse(file, "fasta"))
     if len(records) != 1:
         raise ValueError(f"{path} must hold one sequence, got {len(records)}.")
     return str(records[0].seq)

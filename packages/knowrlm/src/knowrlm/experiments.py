@@ -48,19 +48,27 @@ def landscape_of(name: str, seed: int) -> Oracle:
 
 @cache
 def campaign(
-    name: str, method: str, seed: int, rounds: int, batch: int, steps: int, plm: str = "scales", adapt: int = 30
+    name: str,
+    method: str,
+    seed: int,
+    rounds: int,
+    batch: int,
+    steps: int,
+    plm: str = "scales",
+    adapt: int = 30,
+    walks: int = 10,
 ) -> Campaign:
     """One method on one landscape; every method with ridge and extra trees on one-hot residues."""
     return run_campaign(
         method, landscape_of(name, seed), rounds=rounds, batch=batch, seed=seed,
-        walk=WalkSettings(steps=steps, adapt=adapt, plm=plm),
+        walk=WalkSettings(steps=steps, adapt=adapt, plm=plm, walks=walks),
         predictor=EnsemblePredictor(["ridge", "extra_trees"], top=2, random_state=seed),
     )  # fmt: skip
 
 
 def metrics(methods: list[str], seed: int, scale: Scale) -> dict[str, float | list[float]]:
     """`top_<method>`, `max_<method>`, `final_<method>` over the landscape's maximum, and curves for figures."""
-    options = {name: scale.sizes[name] for name in ("plm", "adapt") if name in scale.sizes}
+    options = {name: scale.sizes[name] for name in ("plm", "adapt", "walks") if name in scale.sizes}
     found: dict[str, float | list[float]] = {}
     peak = landscape_of(scale.landscape, seed).maximum
     for method in methods:
