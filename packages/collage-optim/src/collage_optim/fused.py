@@ -4,6 +4,7 @@ A compiler that keeps float32 between fused 16-bit operations deletes error term
 to keep the roundings (`emulate_precision_casts`), and a known answer is checked before the first use.
 """
 
+import warnings
 from collections.abc import Callable
 from functools import cache
 
@@ -76,7 +77,9 @@ def compiled(backend: str) -> Kernel:
     h = Hyper(0.1, (0.9, 0.999), 0.0, 0.0, 1, "plus")
     ours, theirs = _known(), _known()
     arguments = [ours.get(name) for name in ("param", "grad", "exp_avg", "exp_avg_sq", "param_lo", "exp_avg_sq_lo")]
-    kernel(*arguments, numbers(h, torch.device("cpu")))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of what the compiler imports
+        kernel(*arguments, numbers(h, torch.device("cpu")))
     wide_step(theirs, h, Scratch())
     near = all(torch.allclose(ours[name].double(), theirs[name].double(), rtol=2**-7) for name in theirs)
     if not near or not ours["param_lo"].any():
