@@ -134,13 +134,17 @@ def one_embedding(seed: int, scale: Scale, device: str) -> Output:
 def scaling(seed: int, scale: Scale, device: str) -> Output:
     """One epoch and one embedding of random acyclic graphs with 4 edges a node, of E, 4 E and 16 E edges."""
     found: Output = {}
+    DUPLEX(dim=scale.dim, device="cpu").fit(random_dag(scale.edges // 4, seed=seed), epochs=1)  # imports and pools
     for times in (1, 4, 16):
         graph = random_dag(times * scale.edges // 4, 4.0, seed=seed)
         gc.collect()
         reset_peak("cpu")
-        before, start = memory_stats("cpu").current, time.perf_counter()
-        DUPLEX(dim=scale.dim, random_state=seed, device="cpu").fit(graph, epochs=1)
-        found[f"seconds_{times}"] = time.perf_counter() - start
+        before, seconds = memory_stats("cpu").current, []
+        for _ in range(2):  # the quicker one: what else runs on the machine only adds
+            start = time.perf_counter()
+            DUPLEX(dim=scale.dim, random_state=seed, device="cpu").fit(graph, epochs=1)
+            seconds.append(time.perf_counter() - start)
+        found[f"seconds_{times}"] = min(seconds)
         found[f"mebibytes_{times}"] = max(memory_stats("cpu").peak - before, 1) / 2**20
     found["ratio_of_time"] = (found["seconds_16"] / found["seconds_1"]) ** 0.5  # type: ignore[unsupported-operation]
     return found

@@ -108,10 +108,10 @@ class NeighborSampler:
     def _draw(
         self, receivers: np.ndarray, fanout: tuple[int, int] | None, generator: np.random.Generator | None
     ) -> np.ndarray:
-        """Indices of the messages that the receivers hear, ascending."""
+        """Indices of the messages that the receivers hear."""
         start, both, out, loop, end = (bound[receivers] for bound in self._bounds)
         if fanout is None or generator is None:
-            return np.sort(_ranges(start, end - start))
+            return _ranges(start, end - start)
         into = _choose(start, out - start, fanout[0], generator)
         from_out = _choose(both, loop - both, fanout[1], generator)
         return np.unique(np.concatenate((into, from_out, loop)))
