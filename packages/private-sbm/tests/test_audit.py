@@ -186,6 +186,9 @@ def test_suspects_of_the_general_model_lose_an_inner_edge():
     setting = Setting("general", 30, 0.3, 2.0, 2.0, True)
     gen = np.random.default_rng(0)
     a, labels = planted(setting, gen, 0.9)
+    sizes = np.bincount(labels + 1)
+    assert abs(sizes[1] - sizes[2]) <= 1
+    assert 1 <= sizes[0] < 5
     for i, j in suspects(setting, a, labels):
         assert a[i, j] == 1
         assert labels[i] == labels[j] >= 0

@@ -19,7 +19,7 @@ from private_sbm import (
     threshold_T,
 )
 from private_sbm.certificates import FLOOR, ROUNDING, dual_diagonal, hopeless
-from private_sbm.exact import elliptope_matrix, general_matrix, least_excess
+from private_sbm.exact import elliptope_matrix, feasible, general_matrix, least_excess
 from private_sbm.exact import general as scs_general
 from private_sbm.general import GENERAL_FLOOR, canonical_clusters, certified, proposals, solve_general
 from private_sbm.margins import sweep
@@ -450,6 +450,20 @@ def test_excess_that_disproves_a_partition_is_below_the_gap_of_a_certified_one(o
             tight.append(f * least_excess(z) / gap)
         assert least_excess(same.astype(float)) == 0
     assert max(tight) > 0.05
+
+
+@pytest.mark.parametrize("eta", [None, 1.0])
+def test_a_feasible_point_stays_and_others_are_moved_inside(eta):
+    gen = np.random.default_rng(0)
+    factor = gen.random((6, 3))
+    z = factor @ factor.T
+    root = np.sqrt(np.diag(z))
+    inside = z / np.outer(root, root) * (1.0 if eta is None else 0.7)
+    assert feasible(inside, eta) == pytest.approx(inside, abs=1e-9)
+    moved = feasible(inside + 0.2 * gen.standard_normal((6, 6)), eta)
+    assert np.linalg.eigvalsh(moved)[0] >= -1e-9
+    assert moved.min() >= 0
+    assert np.diag(moved) == pytest.approx(1) if eta is None else np.diag(moved).max() <= 1 + 1e-12
 
 
 def test_absence_near_the_threshold_needs_no_fine_solution(monkeypatch):

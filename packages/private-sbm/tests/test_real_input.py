@@ -81,6 +81,9 @@ def test_vertices_of_a_list_are_given(tmp_path):
                 load_graph(path, nodes=nodes)
     with pytest.raises(TypeError, match="nodes must be an integer"):
         load_graph(write(tmp_path / "g.txt", ["0 1"]), nodes=["0", "1"])
+    with pytest.raises(ValueError, match="nodes must be an integer at least 0"):
+        load_graph(write(tmp_path / "g.txt", ["# none"]), nodes=-1)
+    assert load_graph(tmp_path / "g.txt", nodes=0).number_of_nodes() == 0
     with pytest.raises(ValueError, match="nodes must be left out for mtx"):
         load_graph(tmp_path / "g.mtx", nodes=5)
 
