@@ -144,7 +144,10 @@ def node_by_node(data):
             near = side[v]
             chosen = near if len(near) <= 5 else generator.choice(near, 5, replace=False).tolist()
             picked += [(u, v) for u in chosen]
-    return torch.tensor(picked).t()
+    place = {v: at for at, v in enumerate(data[0].tolist())}  # the numbers that a layer works with
+    local = [(place.setdefault(u, len(place)), place[v]) for u, v in picked]
+    nodes = torch.tensor(list(place))
+    return nodes[torch.tensor(local).t()]
 
 
 def sampled(data):

@@ -59,16 +59,21 @@ def index_messages(
     dst, order = torch.sort(edge_index[1], stable=True)
     src = edge_index[0][order]
     back_src, back_order = torch.sort(src, stable=True)
-    starts = torch.arange(max(senders, receivers) + 1, device=dst.device)
     return Messages(
-        torch.searchsorted(dst, starts[: receivers + 1]),
+        _starts(dst, receivers),
         src,
         dst,
         weight[:, order],
-        torch.searchsorted(back_src, starts[: senders + 1]),
+        _starts(back_src, senders),
         dst[back_order],
         back_order,
     )
+
+
+def _starts(rows: torch.Tensor, count: int) -> torch.Tensor:
+    """(count + 1,) where each row starts."""
+    sizes = rows.new_zeros(count + 1)
+    return sizes.scatter_add(0, rows + 1, torch.ones_like(rows)).cumsum(0)
 
 
 def message_edges(graph: Graph) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

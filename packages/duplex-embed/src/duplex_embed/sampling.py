@@ -98,7 +98,7 @@ class NeighborSampler:
             receivers = len(nodes)
             ids = self._draw(nodes, fanout, generator)
             src = self._src[ids]
-            new = np.unique(src[place[src] < 0])
+            new = _distinct(src[place[src] < 0])
             place[new] = len(nodes) + np.arange(len(new))
             nodes = np.concatenate((nodes, new))
             index = torch.from_numpy(np.stack((place[src], place[self._dst[ids]])))
@@ -114,7 +114,13 @@ class NeighborSampler:
             return _ranges(start, end - start)
         into = _choose(start, out - start, fanout[0], generator)
         from_out = _choose(both, loop - both, fanout[1], generator)
-        return np.unique(np.concatenate((into, from_out, loop)))
+        return _distinct(np.concatenate((into, from_out, loop)))
+
+
+def _distinct(values: np.ndarray) -> np.ndarray:
+    """Each value once, ascending; for few values quicker than `np.unique`, which hashes."""
+    values = np.sort(values)
+    return values[np.concatenate(([True], values[1:] != values[:-1]))] if len(values) else values
 
 
 def _ranges(start: np.ndarray, count: np.ndarray) -> np.ndarray:
