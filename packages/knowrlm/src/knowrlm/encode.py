@@ -1,6 +1,7 @@
 """Variants as numbers for the fitness predictor: one-hot, graph coordinates, language-model states (Section 3)."""
 
 from collections.abc import Callable
+from functools import reduce
 
 import numpy as np
 from offprints.checks import message, require_choice
@@ -70,24 +71,35 @@ class FeatureMap:
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
-def additive_prediction(space: VariantSpace, weights: np.ndarray, intercept: float = 0.0) -> np.ndarray:
+def additive_prediction(
+    space: VariantSpace, weights: np.ndarray, intercept: float = 0.0, out: np.ndarray | None = None
+) -> np.ndarray:
     """f(a_1 … a_k) = w₀ + Σ_j w_j[a_j] for every variant of an enumerable space, in the order of `space.index`.
 
-    One addition a variant and site in place of a product with a (size, 20 k) matrix: the whole-space prediction of a
-    linear reward model (Section 3).
+    One addition a variant (the sums over the first and the second half of the sites are tables) in place of a product
+    with a (size, 20 k) matrix: the whole-space prediction of a linear reward model (Section 3).
 
     Args:
         space: the variants.
         weights: (k, 20) w_j[a].
         intercept: w₀.
+        out: (size,) array to write to.
 
     Raises:
-        ValueError: if the space is not enumerable or the shape differs.
+        ValueError: if the space is not enumerable or a shape differs.
     """
     space.require_enumerable()
     if np.shape(weights) != (space.k, 20):
         raise ValueError(message("weights", f"of shape ({space.k}, 20)", np.shape(weights)))
-    total = np.full(1, intercept, dtype=np.result_type(weights, np.float32))
-    for row, allowed in zip(weights, space.mask, strict=True):
-        total = np.add.outer(total, row[allowed]).ravel()
-    return total
+    if out is not None and out.shape != (space.size,):
+        raise ValueError(message("out", f"of shape ({space.size},)", out.shape))
+    rows = [row[allowed] for row, allowed in zip(weights, space.mask, strict=True)]
+    middle = space.k // 2
+    first, second = (reduce(_sums, part, np.zeros(1, dtype=weights.dtype)) for part in (rows[:middle], rows[middle:]))
+    target = out.reshape(len(first), len(second)) if out is not None else None
+    total = np.add.outer(first + first.dtype.type(intercept), second, out=target)
+    return total.ravel() if out is None else out
+
+
+def _sums(table: np.ndarray, row: np.ndarray) -> np.ndarray:
+    return np.add.outer(table, row).ravel()

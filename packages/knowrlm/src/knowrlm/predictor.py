@@ -164,7 +164,7 @@ def predict_space(predictor: EnsemblePredictor, features: FeatureMap, chunk: int
         if linear is None:
             rest.append(row)
         else:
-            found[row] = additive_prediction(space, *linear)
+            additive_prediction(space, *linear, out=found[row])
     start = 0
     for codes in space.chunks(chunk) if rest else ():
         inputs = features(codes)
