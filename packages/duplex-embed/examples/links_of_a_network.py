@@ -1,6 +1,6 @@
 """Who should import whom: fit on a real directed graph, rate links, embed a module that training never saw.
 
-    python examples/links_of_a_network.py [installed package]
+python examples/links_of_a_network.py [installed package]
 """
 
 import sys

@@ -16,7 +16,7 @@ from scipy import sparse
 from torch_geometric.data import Data
 
 HEAVY = ("sklearn", "torch_geometric", "matplotlib", "networkx")
-KARATE = nx.DiGraph(nx.karate_club_graph().edges)
+KARATE = nx.DiGraph(list(nx.karate_club_graph().edges))
 
 
 def same(graph, other):

@@ -99,7 +99,7 @@ def with_readout(model: SourceTarget, seed: int = 0, neg_ratio: float = 1.0) -> 
 
 def adjacency(graph: Graph) -> sparse.csr_array:
     """(n, n) of 0 and 1: row u, column v for u->v."""
-    u, v = graph.edge_index.numpy()
+    u, v = graph.edge_index.numpy().astype(np.int32)  # older csgraph and SuperLU take no other
     return sparse.csr_array((np.ones(len(u)), (u, v)), shape=(graph.num_nodes,) * 2)
 
 
@@ -132,7 +132,7 @@ def spectral_radius(matrix: sparse.csr_array) -> float:
     inside = part[entries.coords[0]] == part[entries.coords[1]]
     if not inside.any():
         return 0.0
-    places = tuple(side[inside] for side in entries.coords)
+    places = tuple(side[inside].astype(np.int32) for side in entries.coords)
     cycles = sparse.csr_array((entries.data[inside], places), shape=matrix.shape)
     x, growth = np.ones(matrix.shape[0]), 1.0  # type: ignore[unsupported-operation]
     for _ in range(200):

@@ -153,7 +153,8 @@ def non_edges(graph: Graph, count: int, generator: np.random.Generator, unique: 
 def _outside_forest(u: np.ndarray, v: np.ndarray, n: int, generator: np.random.Generator) -> np.ndarray:
     """Indices of the pairs that are not in a random spanning forest, in random order."""
     cost = generator.permutation(len(u)) + 1.0
-    forest = csgraph.minimum_spanning_tree(sparse.csr_array((cost, (u, v)), shape=(n, n)))
+    places = (u.astype(np.int32), v.astype(np.int32))  # older csgraph takes no other
+    forest = csgraph.minimum_spanning_tree(sparse.csr_array((cost, places), shape=(n, n)))
     return generator.permutation(np.nonzero(~np.isin(cost, forest.data))[0])
 
 
