@@ -94,7 +94,7 @@ def support(seed: int, scale: Scale, device: str) -> experiments.Metrics:
     cpu=Scale(seeds=8, train=200, test=100),
     full=Scale(seeds=8, train=20_000, test=2000, needs="8 CPU hours"),
     note="At noise 0.2 a first run compared with the least of the peers, by a slip in the gate (the distance to random "
-    "was 0.88); it now names the strongest one. With `min_share` both the belief and one path are better, one path more: "
+    "was 0.88); it now names the strongest one. With `min_share` the belief and one path are better, one path more: "
     "with a floor of 2 their gate came out open; the floor of 3, chosen on seeds 100 to 107, helps the belief.",
 )
 def noise(seed: int, scale: Scale, device: str) -> dict[str, float | list[float]]:
