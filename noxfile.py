@@ -136,9 +136,9 @@ def newest(session: nox.Session, package: str) -> None:
 
 
 def with_results(session: nox.Session, names: list[str], *groups: str) -> None:
-    """A clean environment of wheels in which the claims and duels of some packages run."""
+    """A clean environment of wheels in which the claims and duels of some packages run, real small models included."""
     wheels = Wheels(session, [PACKAGES[name] for name in names])
-    lines = [line for name in names for group in groups for line in PACKAGES[name].group(group)]
+    lines = [line for name in names for group in (*groups, "slow") for line in PACKAGES[name].group(group)]
     install(session, *wheels.lines(lines, extras=["repro", "test"]))
 
 
