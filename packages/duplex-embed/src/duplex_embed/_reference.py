@@ -9,7 +9,7 @@ TARGETS = ((0.0, -1.0), (0.0, 1.0), (1.0, 0.0), (0.0, 0.0))
 
 
 def hermitian(edges: list[tuple[int, int]], n: int) -> torch.Tensor:
-    """Equation (1): the Hermitian adjacency matrix, (n, n) complex128."""
+    """The Hermitian adjacency matrix (paper, § of that name), (n, n) complex128."""
     present = {(u, v) for u, v in edges if u != v}
     h = torch.zeros(n, n, dtype=torch.complex128)
     for u in range(n):

@@ -24,7 +24,7 @@ SCALES = (
 
 @METHOD.claim(
     "low-degree",
-    where="Abstract and section 5",
+    where="Abstract, section of experiments",
     says="Nodes without in-edges or out-edges get useful embeddings; source/target embeddings give them a zero vector.",
     expect=[
         *(greater(f"{graph}_duplex_low", 0.68) for graph in GRAPHS),
@@ -45,7 +45,7 @@ def low_degree(seed: int, scale: Scale, device: str) -> Output:
 
 @METHOD.claim(
     "better-than-dual",
-    where="Section 5, link prediction",
+    where="Section of experiments, link prediction",
     says="One complex vector a node predicts existence and direction better than a source and a target vector.",
     expect=[greater("sympy_duplex_ep", "sympy_hope_ep", by=0.02), greater("sympy_duplex_dp", "sympy_hope_dp", by=0.02)],
     smoke=SCALES[0],
@@ -60,7 +60,7 @@ def better_than_dual(seed: int, scale: Scale, device: str) -> Output:
 
 @METHOD.claim(
     "types",
-    where="Section 3.4",
+    where="Section on the decoders",
     says="The decoder without parameters tells the four types of pairs, here as often as they occur.",
     expect=[greater("sympy_duplex_natural", 0.72)],
     smoke=SCALES[0],
@@ -75,7 +75,7 @@ def types(seed: int, scale: Scale, device: str) -> Output:
 
 @METHOD.claim(
     "types-in-equal-numbers",
-    where="Section 5, four-type classification",
+    where="Section of experiments, four-type classification",
     says="The same with as many pairs of each type, which gives the rare reciprocal pairs a quarter of the weight.",
     expect=[greater("sympy_duplex_type4", 0.72)],
     smoke=SCALES[0],
@@ -90,7 +90,7 @@ def balanced_types(seed: int, scale: Scale, device: str) -> Output:
 
 @METHOD.claim(
     "magnet",
-    where="Section 5, link prediction",
+    where="Section of experiments, link prediction",
     says="On sparse graphs DUPLEX is within 0.02 of MagNet with a trained head, and ahead of it on low-degree nodes.",
     expect=[
         *(greater(f"{g}_duplex_ep", f"{g}_magnet_ep", by=-0.02) for g in ("networkx", "cited")),
@@ -112,7 +112,7 @@ def magnet(seed: int, scale: Scale, device: str) -> Output:
 
 @METHOD.claim(
     "leak",
-    where="Section 5.1 and the official code",
+    where="Section of experiments and the official code",
     says="Letting test edges carry messages, as the official code does, inflates the results.",
     expect=[
         greater("cited_leak_ep", "cited_honest_ep", by=0.05),
@@ -142,7 +142,7 @@ VARIANTS = {
 
 @METHOD.claim(
     "ablations",
-    where="Section 5, ablations",
+    where="Section of experiments, ablations",
     says="Fusion, the connection-aware loss, the inputs: one left out or exchanged at a time (a report, all above .5).",
     expect=[greater(f"{name}_{score}", 0.5) for name in VARIANTS for score in ("ep", "dp")],
     smoke=SCALES[0],

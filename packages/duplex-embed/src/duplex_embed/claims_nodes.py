@@ -27,7 +27,7 @@ SETTINGS = ((3e-3, 1e-2), (1e-2, 1e-2), (3e-3, 5e-4), (1e-2, 5e-4))
 
 @METHOD.claim(
     "exact-embedding",
-    where="Section 3.1, equation 1",
+    where="Section on the Hermitian adjacency matrix",
     says="Amplitudes and phases that give back every entry of the Hermitian adjacency matrix exist for every graph.",
     expect=[exact("error", tol=1e-10), exact("wrong_types")],
     smoke=Scale(2, nodes=20),
@@ -49,7 +49,7 @@ def exact_embedding(seed: int, scale: Scale, device: str) -> Output:
 
 @METHOD.claim(
     "unseen-nodes",
-    where="Section 5, inductive node classification",
+    where="Section of experiments, inductive node classification",
     says="Trained end to end without a fifth of the nodes, it labels these better than a network on features alone.",
     expect=[greater("duplex_f1", "mlp_f1", by=0.05)],
     smoke=Scale(1, nodes=400, dim=8, epochs=5),
@@ -83,7 +83,7 @@ def unseen_nodes(seed: int, scale: Scale, device: str) -> Output:
 
 @METHOD.claim(
     "one-embedding",
-    where="Abstract and section 5",
+    where="Abstract, section of experiments",
     says="One embedding, trained on links alone, serves existence, direction, types, and labels of nodes.",
     expect=[
         greater("ep", 0.5), greater("dp", 0.5), greater("type3", 1 / 3), greater("type4", 1 / 4),
@@ -119,7 +119,7 @@ def one_embedding(seed: int, scale: Scale, device: str) -> Output:
 
 @METHOD.claim(
     "scaling",
-    where="Section 3.5, complexity",
+    where="Section on complexity",
     says="Time and memory of an epoch grow linearly with the number of edges, up to a million.",
     expect=[
         slope({1.0: "seconds_1", 4.0: "seconds_4", 16.0: "seconds_16"}, 0.75, 1.16),

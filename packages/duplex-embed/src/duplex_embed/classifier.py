@@ -1,4 +1,4 @@
-"""Labels of nodes end to end, for nodes that training never saw too (section 4.3, inductive setting)."""
+"""Labels of nodes end to end, for nodes that training never saw too (paper, § experiments)."""
 
 import copy
 from pathlib import Path
@@ -22,7 +22,7 @@ from duplex_embed.readout import labelled, macro_f1
 
 
 class DUPLEXClassifier(ClassifierMixin, BaseEstimator):
-    """Dual encoder and a linear layer on [a, th], trained on labels by cross entropy (section 4.3, inductive setting).
+    """Dual encoder and a linear layer on [a, th], trained on labels by cross entropy (paper, § experiments).
 
     It takes graphs, not arrays: `fit(graph)` with labels in the graph, `predict(other_graph)` for graphs with unseen
     nodes. scikit-learn's clone, get_params and set_params work; its checks of array estimators do not apply.

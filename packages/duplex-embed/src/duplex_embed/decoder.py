@@ -1,4 +1,4 @@
-"""Both decoders, without parameters: the Hermitian product says whether, and in which direction (section 3.4)."""
+"""Both decoders, without parameters: the Hermitian product says whether, and in which direction (paper, § decoders)."""
 
 import torch
 from offprints.checks import require_choice, require_range, require_shape
@@ -73,7 +73,7 @@ def duplex_loss(
     """Direction-aware and connection-aware loss: (cross entropy, lam x binary cross entropy); train on their sum.
 
     Cross entropy of the types with class weights (1, 1, 1, 1/neg_ratio), logits of `type_logits`; binary cross entropy
-    of "any edge" with logit sum_k a_uk a_vk (equations 9 to 11).
+    of "any edge" with logit sum_k a_uk a_vk (paper, § decoders).
 
     Args:
         a: (n, d) amplitudes.

@@ -74,7 +74,7 @@ class Embedding:
         return (p if task == "type" else p[:, FORWARD] + p[:, BOTH]).cpu().numpy()
 
     def concatenated(self) -> torch.Tensor:
-        """(n, 2d) amplitudes beside phases: features for other models (section 4.3)."""
+        """(n, 2d) amplitudes beside phases: features for other models (paper, § experiments)."""
         return torch.cat((self.amplitude, self.phase), 1)
 
     def to_source_target(self) -> tuple[torch.Tensor, torch.Tensor]:

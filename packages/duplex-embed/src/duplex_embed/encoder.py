@@ -1,4 +1,4 @@
-"""The dual encoder: graph attention for amplitudes and phases side by side, with a fusion layer (section 3.3)."""
+"""The dual encoder: graph attention for amplitudes and phases side by side, with a fusion layer (paper, § encoder)."""
 
 import math
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ FUSIONS = ("add", "none")
 class DualGATLayer(torch.nn.Module):
     """One layer of both channels.
 
-    Without fusion a' = GAT_a(a; w_am), th' = GAT_p(th; w_ph). With fusion (equation 7)
+    Without fusion a' = GAT_a(a; w_am), th' = GAT_p(th; w_ph). With fusion
     a' = GAT_a(a; w_am) + GAT_a2(th; w_am) and th' = GAT_p(th; w_ph) + GAT_p2(a; w_ph).
     Each GAT is out_v = sum_u alpha_uv w_uv W x_u + b, alpha the softmax over the messages into v of
     LeakyReLU_0.2(a_src . W x_u + a_dst . W x_v). The official code builds the extra two from the wrong widths when
@@ -99,7 +99,7 @@ class DualGATEncoder(torch.nn.Module):
         in_dim: f, of both inputs.
         out_dim: d, of both outputs.
         hidden: width between layers, all heads together; d by default.
-        layers: L; 3 for transductive use, 2 for inductive (section 4.1).
+        layers: L; 3 for transductive use, 2 for inductive (paper, § experiments).
         heads: H.
         dropout: share of hidden numbers that are dropped in training.
         fusion: "add", or "none" for two separate encoders.

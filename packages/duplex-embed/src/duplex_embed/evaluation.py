@@ -1,4 +1,4 @@
-"""The four link tasks, with one embedding, and the slices of low-degree nodes (section 5)."""
+"""The four link tasks, with one embedding, and the slices of low-degree nodes (paper, § experiments)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -70,7 +70,7 @@ class LinkReport:
 
 
 def link_tasks(test: PairSet, seed: int = 0) -> dict[str, Task]:
-    """The four test sets of section 5.1 from one set of pairs; a task without pairs is left out.
+    """The four test sets of the paper, § experiments, from one set of pairs; a task without pairs is left out.
 
     existence: with m = floor((one-way + both) / 3), m one-way pairs are turned around and m non-edges added (label 0),
     the other pairs have label 1. direction: one-way pairs, half of them turned around. three and type: reverse,

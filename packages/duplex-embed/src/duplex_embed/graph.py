@@ -287,7 +287,7 @@ def require_pairs(pairs: object, num_nodes: int) -> torch.Tensor:
 
 
 def pair_types(edge_index: torch.Tensor, pairs: torch.Tensor, num_nodes: int | None = None) -> torch.Tensor:
-    """Type of each pair (u, v): 0 only v->u, 1 only u->v, 2 both, 3 none (the classes of section 3.4).
+    """Type of each pair (u, v): 0 only v->u, 1 only u->v, 2 both, 3 none (paper, § decoders).
 
     Args:
         edge_index: (2, E) edges.
@@ -328,7 +328,7 @@ def unordered(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndar
 
 
 def hermitian_adjacency(data: object) -> sparse.csr_array:
-    """H (n, n) complex, equation (1): H_uv = i for u->v alone, -i for v->u alone, 1 for both, 0 for none; H = H*.
+    """H (n, n) complex: H_uv = i for u->v alone, -i for v->u alone, 1 for both, 0 for none; H = H*.
 
     An edge of negative weight is -1 (an extension).
     """

@@ -1,4 +1,4 @@
-"""What goes into the encoder where nodes have no features, and where they have (sections 3.3 and 4.1)."""
+"""What goes into the encoder where nodes have no features, and where they have (paper, § encoder)."""
 
 import torch
 from offprints.checks import require_choice, require_range, require_shape

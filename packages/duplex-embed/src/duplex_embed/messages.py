@@ -1,4 +1,4 @@
-"""The message graph: who tells whom, with which weight in the amplitude and in the phase channel (section 3.2)."""
+"""The message graph: who tells whom, with which weight in the amplitude and in the phase channel (paper, § encoder)."""
 
 from dataclasses import dataclass
 

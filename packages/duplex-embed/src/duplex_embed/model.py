@@ -31,11 +31,11 @@ class NotInductiveError(ValueError):
 
 
 class DUPLEX(BaseEstimator):
-    """Complex embeddings x_u = a_u exp(i th_u) of a directed graph (equations 1 to 11).
+    """Complex embeddings x_u = a_u exp(i th_u) of a directed graph (paper, § dual GAT encoder).
 
     Args:
         dim: d, numbers in a and in th; also the hidden width.
-        layers: L; 3, or 2 for inductive use (section 4.1).
+        layers: L; 3, or 2 for inductive use (paper, § experiments).
         heads: attention heads.
         dropout: between layers.
         fusion: "add", or "none" for channels that do not hear each other.

@@ -18,7 +18,7 @@ with warnings.catch_warnings():
 
 
 class WeightedGATConv(MessagePassing):
-    """out_v = sum over messages u->v of alpha_uv w_uv W x_u + b, the weights behind the softmax (section 3.3).
+    """out_v = sum over messages u->v of alpha_uv w_uv W x_u + b, the weights behind the softmax (paper, § encoder).
 
     alpha is the softmax over the messages into v of LeakyReLU_0.2(a_src . W x_u + a_dst . W x_v). With weights of 1 it
     is `torch_geometric.nn.GATConv(add_self_loops=False)`. `DualGATLayer` does both channels at once, faster.

@@ -1,4 +1,7 @@
-"""Files of directed graphs: SNAP, KONECT, sparse npz, and plain edge lists; errors name file, line and field."""
+"""Files of directed graphs: those of paper, § experiments (SNAP, KONECT, sparse npz), and edge lists.
+
+Errors name file, line and field.
+"""
 
 import csv
 from collections.abc import Hashable

@@ -1,4 +1,4 @@
-"""Labels of nodes from an embedding, by a small network (section 4.3, transductive setting)."""
+"""Labels of nodes from an embedding, by a small network (paper, § experiments)."""
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ def labelled(graph: Graph, mask: torch.Tensor | None, name: str) -> torch.Tensor
 
 
 class EmbeddingClassifier(ClassifierMixin, BaseEstimator):
-    """Labels from [a, th] by a network 2d -> 4d -> C (section 4.3, transductive setting).
+    """Labels from [a, th] by a network 2d -> 4d -> C (paper, § experiments).
 
     Args:
         dropout: on the hidden layer.
@@ -67,6 +67,9 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):
             val_mask: (n,) booleans.
             epochs: steps.
             every: epochs between looks at the validation nodes.
+
+        Raises:
+            ValueError: if there are no labelled nodes to learn from.
         """
         require_shape("y", y, (embedding.num_nodes,))
         graph = Graph(torch.empty(2, 0, dtype=torch.int64), embedding.num_nodes, y=y)
@@ -102,7 +105,11 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):
 
     @torch.no_grad()
     def predict_proba(self, embedding: Embedding) -> np.ndarray:
-        """(n, C) probabilities."""
+        """(n, C) probabilities.
+
+        Raises:
+            NotFittedError: before `fit`.
+        """
         if not hasattr(self, "_weights"):
             raise NotFittedError("this EmbeddingClassifier has not been fitted. Call fit first.")
         return torch.softmax(self._logits(embedding.concatenated().float().cpu()), 1).numpy()

@@ -1,4 +1,7 @@
-"""Neighbour sampling for graphs that do not fit: by direction, so that a hub keeps neighbours of both kinds."""
+"""Neighbour sampling for graphs that do not fit, by direction (beyond the paper, § complexity).
+
+A hub keeps neighbours of both kinds.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

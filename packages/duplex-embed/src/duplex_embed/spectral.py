@@ -1,4 +1,4 @@
-"""The exact embedding that always exists, from eigenvectors of the Hermitian adjacency matrix (section 3.1)."""
+"""The exact embedding that always exists, from eigenvectors of H (paper, § Hermitian adjacency matrix)."""
 
 import numpy as np
 import torch

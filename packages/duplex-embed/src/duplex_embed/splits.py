@@ -1,4 +1,4 @@
-"""Splits of links and nodes; by default no test edge carries a message (section 5.1; the official code leaks them)."""
+"""Splits of links and nodes; by default no test edge carries a message (paper, § experiments)."""
 
 import warnings
 from dataclasses import dataclass, replace
@@ -46,7 +46,7 @@ class LinkSplit:
 
 @dataclass(frozen=True)
 class NodeSplit:
-    """(n,) booleans: 3 : 1 : 1 for training, validation, test (section 5.1)."""
+    """(n,) booleans: 3 : 1 : 1 for training, validation, test (paper, § experiments)."""
 
     train: torch.Tensor
     val: torch.Tensor
@@ -71,7 +71,7 @@ def split_edges(
         test: share of pairs for testing.
         seed: of the split.
         neg_ratio: non-edges for each pair.
-        official_leak: let all edges carry messages, the test edges too, as the official code does (section 4).
+        official_leak: let all edges carry messages, the test edges too, as the official code does (see the deviations).
 
     Raises:
         ValueError: if there is no edge, or a share is out of range.

@@ -1,4 +1,4 @@
-"""Self-supervised training of the encoder on the links themselves (section 3.4)."""
+"""Self-supervised training of the encoder on the links themselves (paper, § decoders)."""
 
 import copy
 import warnings
