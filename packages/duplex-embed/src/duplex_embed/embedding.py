@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -118,15 +119,15 @@ class Embedding:
                 sure[row, : len(best.indices)] = best.values.to(sure.dtype)
         return found, sure
 
-    def save(self, path: str) -> None:
+    def save(self, path: str | Path) -> Path:
         """Write `<path>.safetensors` and `<path>.json`."""
         config = {"names": require_saveable(self.names), "classes": self.classes, "norm": self.norm}
         config |= {"temperature": self.temperature, "kind": "embedding"}
         tensors = {"amplitude": self.amplitude, "phase": self.phase}
-        checkpoint.save(path, tensors, method=DIST, version=VERSION, config=config)
+        return checkpoint.save(path, tensors, method=DIST, version=VERSION, config=config)
 
     @classmethod
-    def load(cls, path: str) -> "Embedding":
+    def load(cls, path: str | Path) -> "Embedding":
         """Read what `save` wrote, to the bit."""
         found = checkpoint.load(path, method=DIST, framework="torch")
         config = dict(found.config)
