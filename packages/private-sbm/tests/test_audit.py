@@ -84,15 +84,21 @@ def test_the_right_mechanism_raises_no_alarm(name):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "pairs"),
-    [("asymmetric", 500), ("censored", 200), ("relabel", 200), ("general", 10), ("no outliers", 15)],
+    [("asymmetric", 200), ("censored", 200), ("relabel", 200), ("general", 20), ("no outliers", 12)],
 )
 def test_no_false_alarm_in_20_seeds(name, pairs):
+    """In the general model, where a pair costs a program, the shares are of the pairs of all seeds together."""
+    near = positive = 0
     for seed in range(20):
         noise = ("laplace", "discrete")[seed % 2]
         report = audit(PrivateSBM(**MODELS[name], **(PRIVACY | {"noise": noise})), pairs, samples=100, seed=seed)
         assert report.passed, report.summary()
-        assert report.positive >= report.pairs / 2
-        assert report.near >= 0.4 * report.pairs
+        near, positive = near + report.near, positive + report.positive
+        if pairs >= 200:
+            assert report.positive >= pairs / 2
+            assert report.near >= 0.4 * pairs
+    assert positive >= 20 * pairs / 2
+    assert near >= 0.4 * 20 * pairs
 
 
 def test_pairs_lie_where_they_should():
@@ -137,7 +143,7 @@ def test_a_threshold_lowered_by_half_of_delta_is_caught(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("broken", [Stretched, Forgetful, Lowered])
 def test_every_broken_mechanism_is_caught_for_every_seed(broken):
-    for seed in range(6):
+    for seed in range(5):
         assert "loss" in audit(broken(**MODELS["censored"], **PRIVACY), 500, seed=seed).violations
 
 
