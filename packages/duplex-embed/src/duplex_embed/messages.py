@@ -57,15 +57,15 @@ def index_messages(
     """
     receivers = senders if receivers is None else receivers
     dst, order = torch.sort(edge_index[1], stable=True)
-    src = edge_index[0][order]
+    src = edge_index[0].gather(0, order)
     back_src, back_order = torch.sort(src, stable=True)
     return Messages(
         _starts(dst, receivers),
         src,
         dst,
-        weight[:, order],
+        weight.gather(1, order.expand(len(weight), -1)),
         _starts(back_src, senders),
-        dst[back_order],
+        dst.gather(0, back_order),
         back_order,
     )
 

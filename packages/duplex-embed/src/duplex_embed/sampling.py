@@ -100,12 +100,14 @@ class NeighborSampler:
         for fanout in reversed(self.fanouts):
             receivers = len(nodes)
             ids = self._draw(nodes, fanout, generator)
-            src = self._src[ids]
-            new = _distinct(src[place[src] < 0])
+            src, dst = self._src.take(ids), self._dst.take(ids)
+            new = _distinct(src[place.take(src) < 0])
             place[new] = len(nodes) + np.arange(len(new))
             nodes = np.concatenate((nodes, new))
-            index = torch.from_numpy(np.stack((place[src], place[self._dst[ids]])))
-            layers.append(index_messages(index, self.weight[:, torch.from_numpy(ids)], len(nodes), receivers))
+            index = torch.from_numpy(np.stack((place.take(src), place.take(dst))))
+            layers.append(
+                index_messages(index, self.weight.gather(1, torch.from_numpy(ids).expand(2, -1)), len(nodes), receivers)
+            )
         return Neighborhood(torch.from_numpy(nodes), len(seeds), layers[::-1])
 
     def _draw(
