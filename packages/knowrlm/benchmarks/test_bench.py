@@ -175,7 +175,7 @@ def close_tables(ours, theirs):
 
 
 def test_whole_space(duel):
-    """The three slowest of the default models on every variant; its peer predicts with the same estimators from one whole matrix."""
+    """The three slowest of the default models on every variant; the peer predicts by them from one whole matrix."""
     duel(
         sizes=[400, 8_000, 160_000],
         make=ensemble,

@@ -35,6 +35,8 @@ METHOD = Method(
         "extra trees, for every method alike.",
         "Rewards are divided by the library's standard deviation for the value function; windows and the end of a "
         "walk see them as they are.",
+        "Actions are residues, so the penalty of -100 for other tokens cannot occur; -1 for a substitution that is not "
+        "allowed stands in the environment.",
         "Means over seeds are reported; the released results are the best of several runs.",
     ],
 )
