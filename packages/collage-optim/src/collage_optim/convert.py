@@ -1,4 +1,4 @@
-"""Into a running training: from torch's AdamW, from float32 weights, and for transformers' Trainer."""
+"""Into a running training, as section 5 replaces the optimizer: from torch's AdamW, float32 weights, in a Trainer."""
 
 from collections.abc import Mapping
 

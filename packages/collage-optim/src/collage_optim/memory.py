@@ -1,4 +1,4 @@
-"""Bytes per parameter: by arithmetic before training, and of a live optimizer."""
+"""Bytes per parameter (Table 2): by arithmetic before training, and of a live optimizer."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Effective descent quality: how much of what each update asked for arrived in the stored weights."""
+"""Effective descent quality: what of each update arrived in the stored weights (section 3)."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field

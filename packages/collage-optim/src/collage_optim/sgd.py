@@ -1,4 +1,4 @@
-"""Momentum SGD whose weights may be sums of two 16-bit floats."""
+"""Momentum SGD whose weights grow as those of Algorithm 2: sums of two 16-bit floats."""
 
 from collections.abc import Iterable
 from typing import Literal
