@@ -88,6 +88,8 @@ def policy_gradient(seed: int, scale: Scale, device: str) -> dict[str, float]:
     expect=[greater("near", scaled("overall", 1.3)), monotone(["far", "mid", "near"])],
     smoke=Scale(seeds=2, blocks=10),
     cpu=Scale(seeds=10, blocks=10),
+    note="The order far < mid < near holds; the factor does not: near residues keep 1.02 to 1.54 times the overall "
+    "mean, by stretch of the capsid, 1.16 times over all of it.",
 )
 def neighbours_measured(seed: int, scale: Scale, device: str) -> dict[str, float]:
     """A seed is one of ten stretches of the capsid: all its measured single substitutions of the parent."""
@@ -101,6 +103,7 @@ def neighbours_measured(seed: int, scale: Scale, device: str) -> dict[str, float
     expect=[greater("near", scaled("overall", 1.3)), monotone(["far", "mid", "near"])],
     smoke=Scale(seeds=2, landscape="aav-2"),
     cpu=Scale(seeds=10, landscape="aav-4"),
+    note="The order holds; the factor of 1.3 is not resolved: it is 1.07 to 1.48, by draw of four sites.",
 )
 def neighbours_best(seed: int, scale: Scale, device: str) -> dict[str, float]:
     """A seed is a draw of four sites."""
@@ -227,6 +230,9 @@ def beats_random(seed: int, scale: Scale, device: str) -> dict[str, float | list
     cpu=Scale(seeds=10, rounds=3, batch=96, steps=1500, landscape="aav-4"),
     full=Scale(seeds=50, needs=FULL, rounds=3, batch=96, steps=30_000, plm="esm2_t33_650M_UR50D", landscape="GB1.xlsx"),
     tolerance=0.05,
+    note="Above MLDE and CLADE, which the paper compares with; below single-mutant walks, active learning, AdaLead and "
+    "GP-UCB, which it does not. Its plates of walked variants are far below those that rank the whole space, and only "
+    "the last plate, which does the same, catches up. Log-additive landscapes suit greedy methods.",
 )
 def efficiency(seed: int, scale: Scale, device: str) -> dict[str, float | list[float]]:
     """Equal measurements, predictor and features; the strongest of seven methods counts in every run."""
