@@ -24,6 +24,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 
+pytestmark = pytest.mark.filterwarnings("ignore:no turn has a tag")  # drawn at random
+
+
 def dialogue(name, *words):
     """A dialogue from tags: "a b" is a turn with two tags, "" one without."""
     turns = [Turn(("user", "system")[k % 2], f"{name} {k}", tuple(word.split())) for k, word in enumerate(words)]

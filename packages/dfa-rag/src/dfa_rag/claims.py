@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from offprints.claims import Method, MissingResource, Runs, Scale, best, bound, exact, greater, within
 
-from dfa_rag import experiments, figures
+from dfa_rag import experiments, experiments_tags, figures
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -136,6 +136,26 @@ def workflows(seed: int, scale: Scale, device: str) -> experiments.Metrics:
 def workflows_noisy(seed: int, scale: Scale, device: str) -> experiments.Metrics:
     """As `workflows`, tags dropped and inserted with probability 0.1."""
     return experiments.workflows(seed, 0.1, scale.graphs, scale.train, scale.test)
+
+
+@METHOD.claim(
+    "tags-alone",
+    where=TABLE,
+    says="The automaton adds to its tags: state and text beat TF-IDF over the same tags, and over tags and texts; the "
+    "state alone beats TF-IDF over tags.",
+    expect=[
+        greater("support_hybrid_0.1", best("support_tags_0.1", "support_tags_texts_0.1")),
+        greater("graphs_hybrid_0.1", best("graphs_tags_0.1", "graphs_tags_texts_0.1")),
+        greater("graphs_hybrid_0", best("graphs_tags_0", "graphs_tags_texts_0")),
+        greater("graphs_dfa_0", "graphs_tags_0"),
+    ],
+    smoke=Scale(seeds=2, train=60, test=5, graphs=(10,)),
+    cpu=Scale(seeds=6, train=200, test=60, graphs=(10, 17, 25)),
+    full=Scale(seeds=8, train=20_000, test=2000, graphs=experiments.GRAPHS, needs="6 CPU hours"),
+)
+def tags_alone(seed: int, scale: Scale, device: str) -> experiments.Metrics:
+    """The router's tags are the workflow's own; these peers read them too, the text baselines elsewhere do not."""
+    return experiments_tags.tags_alone(seed, scale.graphs, scale.train, scale.test)
 
 
 @METHOD.claim(

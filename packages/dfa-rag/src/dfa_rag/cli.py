@@ -130,12 +130,15 @@ def _automaton(options: argparse.Namespace) -> DialogueDFA:
 
 
 def _fit(options: argparse.Namespace) -> int:
+    kept = options.out.with_suffix(".jsonl")
+    if kept.resolve() == options.data.resolve():
+        raise ValueError(f"--out must not overwrite the data, got {kept} for both. Give another stem.")
     tagged = _tagged(options)
     dfa = _automaton(options).fit(tagged)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     print(dfa.summary())
     dfa.save(options.out)
-    save_dialogues(options.out.with_suffix(".jsonl"), tagged)
+    save_dialogues(kept, tagged)
     dfa.to_dot(options.out.with_suffix(".dot"))
     dfa.to_mermaid(options.out.with_suffix(".mmd"))
     return 0

@@ -87,7 +87,7 @@ class DialogueDFA:
     # --- learning ---
 
     def fit(self, dialogues: Iterable[Dialogue]) -> "DialogueDFA":
-        """Learn the automaton. The order of the dialogues does not matter.
+        """Learn the automaton. The order of the dialogues does not matter. Warns if no turn has a tag.
 
         Raises:
             ValueError: no dialogues, two equal ids, a dialogue without a user turn, or `max_states` is out of reach.
@@ -324,7 +324,7 @@ class DialogueDFA:
         return state.from_json(cls(), source)
 
     def save(self, path: str | Path) -> Path:
-        """Write `<path>.safetensors` and `<path>.json`; returns the former.
+        """Write `<path>.safetensors`, and `<path>.json` to read, not to edit (see `to_json`); returns the former.
 
         Utterances other than the three examples of each state are not saved.
         """

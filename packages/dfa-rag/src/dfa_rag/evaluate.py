@@ -130,7 +130,8 @@ def win_rate(judge: LLM, cases: Iterable[JudgeCase]) -> WinRate:
 def _verdict(judge: LLM, case: JudgeCase, first: str, second: str) -> int:
     """1 for the first reply, −1 for the second, 0 for neither."""
     answer = judge.complete(judging_prompt(case.conversation, case.reference, first, second))
-    found = re.search(r"\b(A|B|tie)\b", answer, re.IGNORECASE)
+    found = re.fullmatch(r"\W*(a|b|tie)\W*", answer, re.IGNORECASE)
+    found = found or re.search(r"\b(A(?!(?: \w+)? tie\b)|B|(?i:tie))\b", answer)  # not the article
     return {"a": 1, "b": -1, "tie": 0}[found[1].lower()] if found else 0
 
 
@@ -186,17 +187,23 @@ def _plain(text: object) -> str:
     return f" {' '.join(words)} "
 
 
+def _holds(text: str, value: str) -> bool:
+    """Whether a plain text holds a value; one without words is told by none."""
+    words = _plain(value)
+    return bool(words.strip()) and words in text
+
+
 def _domain(wanted: Mapping, told: Sequence[str], table: Sequence[Mapping[str, str]]) -> tuple[bool, bool]:
     info, requested = wanted.get("info", {}), wanted.get("reqt", [])
     fitting = [e for e in table if all(_plain(e.get(s, "")) == _plain(v) for s, v in info.items())]
     offered = None
     for text in told:
-        named = [entity for entity in table if _plain(entity["name"]) in text]
+        named = [entity for entity in table if _holds(text, entity["name"])]
         if named:
-            offered = max(named, key=lambda entity: text.rfind(_plain(entity["name"])))
+            offered = max(named, key=lambda entity: (text.rfind(found := _plain(entity["name"])), len(found)))
     if not fitting:
         return offered is None, offered is None
     if offered is None or offered not in fitting:
         return False, False
-    answered = all(any(_plain(offered.get(slot, "\0")) in text for text in told) for slot in requested)
+    answered = all(any(_holds(text, offered.get(slot, "")) for text in told) for slot in requested)
     return True, answered

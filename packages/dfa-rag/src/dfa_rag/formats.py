@@ -5,6 +5,7 @@ They cover the data of the paper's Section 4: chats of customer-service accounts
 
 import csv
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -20,6 +21,10 @@ _ROLE_NAMES = {
 
 def load_dialogues(path: str | Path, format: str = "auto") -> list[Dialogue]:
     """Read dialogues from a file, or from all files of a folder whose suffix is known (data: Section 4 of the paper).
+
+    A line of JSONL is {"id": "d1", "turns": [{"role": "user", "text": "hi", "tags": ["greeting"]}, …]}, tags if there
+    are any; of ChatML {"messages": [{"role", "content"}, …]}. CSV has the columns dialogue_id, turn (a number), role,
+    text and, if there are any, tags with `|` between them. Roles: user, human, customer …; system, assistant, agent ….
 
     Args:
         path: .jsonl, .json (MultiWOZ or SGD), .yml/.yaml (chatterbot), .csv; or a folder of such files.
@@ -85,7 +90,7 @@ def _detect(path: Path) -> str:
 
 def _json(path: Path) -> object:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8-sig"))
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}:{error.lineno}: not JSON ({error.msg}).") from error
 
@@ -105,6 +110,13 @@ def _field(record: object, name: str, kind: type | tuple[type, ...], where: str)
 
 def _text(record: object, name: str, where: str) -> str:
     return str(_field(record, name, str, where))
+
+
+def _id(record: object, where: str) -> str:
+    found = _field(record, "id", (str, int), where)
+    if isinstance(found, bool):
+        raise ValueError(f"{where}: the field 'id' must be of type str or int, got {found}.")
+    return str(found)
 
 
 def _list(record: object, name: str, where: str) -> list:
@@ -130,7 +142,7 @@ def _tags(record: object, where: str) -> tuple[str, ...]:
 
 def _jsonl(path: Path) -> Iterator[Dialogue]:
     """Native lines {"id", "turns": [{"role", "text", "tags"}]}; a line with "messages" is read as ChatML."""
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), 1):  # texts may hold U+2028
         if not line.strip():
             continue
         where = f"{path}:{number}"
@@ -145,8 +157,10 @@ def _jsonl(path: Path) -> Iterator[Dialogue]:
         for place, turn in enumerate(_list(record, "turns", where), 1):
             here = f"{where}: turn {place}"
             turns.append(Turn(_role(_text(turn, "role", here), here), _text(turn, "text", here), _tags(turn, here)))
-        meta = record.get("meta", {})
-        yield Dialogue(str(_field(record, "id", (str, int), where)), tuple(turns), meta if meta else {})
+        meta = record.get("meta") or {}
+        if not isinstance(meta, Mapping):
+            raise ValueError(f"{where}: the field 'meta' must be an object, got {type(meta).__name__}.")
+        yield Dialogue(_id(record, where), tuple(turns), meta)
 
 
 def _chat(record: Mapping, where: str, number: str) -> Dialogue:
@@ -165,7 +179,7 @@ def _chat(record: Mapping, where: str, number: str) -> Dialogue:
         if not isinstance(content, str):
             raise ValueError(f"{here}: the field 'content' must be text, got {type(content).__name__}.")
         turns.append(Turn(_role(role, here), content, _tags(message, here)))
-    return Dialogue(str(record.get("id", number)), tuple(turns))
+    return Dialogue(_id(record, where) if "id" in record else number, tuple(turns))
 
 
 def _multiwoz(path: Path) -> Iterator[Dialogue]:
@@ -176,11 +190,15 @@ def _multiwoz(path: Path) -> Iterator[Dialogue]:
     for name, record in content.items():
         where, turns = f"{path}: dialogue {name}", []
         for place, turn in enumerate(_list(record, "log", where)):
-            tags = []
+            tags, here = [], f"{where}: turn {place}"
             acts = turn.get("dialog_act", {}) if isinstance(turn, Mapping) else {}
             for act, slots in acts.items() if isinstance(acts, Mapping) else ():
+                if not isinstance(slots, list) or not all(isinstance(pair, list) and pair for pair in slots):
+                    raise ValueError(
+                        f"{here}: the field 'dialog_act' must map acts to [slot, value] pairs, got {acts}."
+                    )
                 tags += [act if slot in ("none", "") else f"{act}-{slot}" for slot, *_ in slots or [["none"]]]
-            turns.append(Turn((USER, SYSTEM)[place % 2], _text(turn, "text", f"{where}: turn {place}"), tuple(tags)))
+            turns.append(Turn((USER, SYSTEM)[place % 2], _text(turn, "text", here), tuple(tags)))
         meta = {"goal": record["goal"]} if "goal" in record else {}
         yield Dialogue(str(name), tuple(turns), meta)
 
@@ -195,10 +213,10 @@ def _sgd(path: Path) -> Iterator[Dialogue]:
         name = _text(record, "dialogue_id", where)
         for place, turn in enumerate(_list(record, "turns", where)):
             here, tags = f"{where} ({name}): turn {place}", []
-            for frame in turn.get("frames", []) if isinstance(turn, Mapping) else []:
-                for action in frame.get("actions", []):
-                    slot = action.get("slot", "")
-                    tags.append(f"{action['act']}-{slot}" if slot else action["act"])
+            for frame in _list(turn, "frames", here) if isinstance(turn, Mapping) and "frames" in turn else []:
+                for action in _list(frame, "actions", here) if "actions" in frame else []:
+                    act, slot = _text(action, "act", here), action.get("slot", "")
+                    tags.append(f"{act}-{slot}" if slot else act)
             role = _role(_text(turn, "speaker", here), here)
             turns.append(Turn(role, _text(turn, "utterance", here), tuple(tags)))
         yield Dialogue(name, tuple(turns), {"services": record.get("services", [])})
@@ -209,7 +227,7 @@ def _chatterbot(path: Path) -> Iterator[Dialogue]:
     import yaml
 
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else 1
@@ -242,7 +260,9 @@ def _csv(path: Path) -> Iterator[Dialogue]:
             where = f"{path}:{reader.line_num}"
             if any(row[name] is None for name in ("dialogue_id", "turn", "role", "text")):
                 raise ValueError(f"{where}: the row is shorter than the header.")
-            if not row["turn"].strip().lstrip("-").isdigit():
+            if None in row:
+                raise ValueError(f"{where}: the row is longer than the header. Put a text with commas in quotes.")
+            if not re.fullmatch(r"-?\d+", row["turn"].strip()):
                 raise ValueError(f"{where}: the field 'turn' must be an integer, got {row['turn']!r}.")
             place, tags = int(row["turn"]), (row.get("tags") or "").split("|")
             turns = rows.setdefault(row["dialogue_id"], [])

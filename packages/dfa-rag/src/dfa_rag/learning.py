@@ -1,5 +1,6 @@
 """From tagged dialogues to the automaton: prefix tree, merging at a threshold, numbering (Section 3, steps 2 and 3)."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -46,6 +47,8 @@ def learn(training: Mapping[str, Sequence[Sequence[str]]], texts: Mapping[str, l
     """
     ids = sorted(training)
     tags = sorted({tag for name in ids for turn in training[name] for tag in turn})
+    if not tags:
+        warnings.warn("no turn has a tag, so only the number of turns is learnt. Tag the dialogues.", stacklevel=4)
     codes = {tag: code for code, tag in enumerate(tags, 1)}
     rounds = [[frozenset(codes[tag] for tag in turn) for turn in training[name]] for name in ids]
     lowered = [1.0] if how.threshold is None or how.max_states is None else [tenth / 10 for tenth in range(10, -1, -1)]

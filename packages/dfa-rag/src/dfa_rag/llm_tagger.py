@@ -62,7 +62,9 @@ class LLMTagger(_Tagging):
             self._read_cache(self.cache)
 
     def _read_cache(self, path: Path) -> None:
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+            if not line.strip():
+                continue
             try:
                 record = json.loads(line)
                 self._known[record["key"]] = normalise_tags(record["tags"])
@@ -75,10 +77,13 @@ class LLMTagger(_Tagging):
             return ()
         previous = history[-1].text if history else ""
         recipe = [TAGGING, self.max_tags, sorted(self.inventory) if self.closed else "auto", repr(self.examples)]
+        recipe += [sorted(self.synonyms.items())] * bool(self.synonyms)
         key = hashlib.sha256(json.dumps([self.llm.name, *recipe, role, previous, text]).encode()).hexdigest()[:32]
         tags = self._known.get(key)
         if tags is None:
-            tags = self._asked(text, role, previous, history)
+            tags = self._asked(text, role, previous)
+            if not tags:  # not kept: the next run asks again
+                return self.fallback.tag_turn(text, role, history) if self.fallback is not None else ()
             self._known[key] = tags
             if self.cache is not None:
                 self.cache.parent.mkdir(parents=True, exist_ok=True)
@@ -87,7 +92,8 @@ class LLMTagger(_Tagging):
         self.inventory.update(tags)
         return tags
 
-    def _asked(self, text: str, role: str, previous: str, history: Sequence[Turn]) -> tuple[str, ...]:
+    def _asked(self, text: str, role: str, previous: str) -> tuple[str, ...]:
+        """The model's tags; none, and a line in the log, where it gives none that can be read."""
         prompt = tagging_prompt(text, role, previous, self.inventory, self.closed, self.max_tags, self.examples)
         answer = ""
         for _ in range(self.retries + 1):
@@ -98,7 +104,7 @@ class LLMTagger(_Tagging):
             if tags:
                 return tags
         LOG.warning("no tags in the answer %.80r for %.80r; the fallback decides", answer, text)
-        return self.fallback.tag_turn(text, role, history) if self.fallback is not None else ()
+        return ()
 
 
 def parse_tags(answer: str) -> list[str]:

@@ -6,6 +6,7 @@ The method is plug and play (Section 1): a router hands any of them the same pro
 import itertools
 import json
 import logging
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -230,7 +231,7 @@ class OpenAICompatLLM:
                     elif response.status_code in self.AGAIN:
                         problem = f"status {response.status_code} ({response.text[:120]})"
                         asked = response.headers.get("Retry-After", "")
-                        wait = min(60.0, float(asked)) if asked.replace(".", "", 1).isdigit() else wait
+                        wait = min(60.0, float(asked)) if re.fullmatch(r"[0-9]+(\.[0-9]+)?", asked) else wait
                     else:
                         _refuse(self.url, response)
                 if attempt >= self.retries:

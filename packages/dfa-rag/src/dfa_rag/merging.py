@@ -178,7 +178,9 @@ class _Table:
             return -1, 0.0
         if callable(self.merger.similarity):
             counts, named = self.merger.named(state), self.merger.named
-            scores = np.array([self.merger.similarity(named(red), counts) for red in self.states])
+            scores = np.array([self.merger.similarity(named(red), counts) for red in self.states], dtype=float)
+            if not ((scores >= 0) & (scores <= 1 + 1e-9)).all():  # NaN neither
+                raise ValueError(f"similarity must give numbers in [0, 1], got {scores.min()} to {scores.max()}.")
         elif self.merger.similarity == "paper":
             scores = self._paper(state)
         else:

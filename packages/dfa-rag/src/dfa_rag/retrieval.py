@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from offprints.checks import require_choice, require_range
+from offprints.checks import require_choice, require_finite, require_range, require_shape
 from offprints.seeding import rng
 
 from dfa_rag.data import SYSTEM, USER, Dialogue, Round, Turn, align, check_dialogues
@@ -140,7 +140,7 @@ class CosineIndex:
     def __init__(self, texts: Sequence[str], encoder: Encoder | None = None) -> None:
         self.encoder = encoder
         if encoder is not None:
-            self._matrix: Any = unit_rows(encoder(texts))
+            self._matrix: Any = encoded(encoder, texts)
             return
         from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -154,10 +154,22 @@ class CosineIndex:
     def scores(self, text: str) -> np.ndarray:
         """(texts,) cosines."""
         if self.encoder is not None:
-            return self._matrix @ unit_rows(self.encoder([text]))[0]
+            return self._matrix @ encoded(self.encoder, [text])[0]
         if self._vectorizer is None:
             return np.zeros(len(self._matrix))
         return self._matrix @ self._vectorizer.transform([text]).toarray()[0]
+
+
+def encoded(encoder: Encoder, texts: Sequence[str]) -> np.ndarray:
+    """(texts, dimensions) what an encoder makes of texts, in rows of length one (see `unit_rows`).
+
+    Raises:
+        ValueError: if it does not give one finite vector a text.
+    """
+    vectors = np.asarray(encoder(texts), dtype=np.float64)
+    require_shape("the vectors of encoder", vectors, (len(texts), "dimensions"))
+    require_finite("the vectors of encoder", vectors)
+    return unit_rows(vectors)
 
 
 def unit_rows(vectors: np.ndarray) -> np.ndarray:

@@ -1,6 +1,7 @@
 """The automaton of Section 3 as a JSON document, and back: what saving, editing by hand and graphs share."""
 
 import json
+import warnings
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -8,19 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from offprints import checkpoint
-from offprints.checks import Problems
 
 from dfa_rag._version import DIST, VERSION
 from dfa_rag.automaton import Automaton
-from dfa_rag.data import ROLES
 from dfa_rag.merging import Merge
+from dfa_rag.schema import SETTINGS, check_document
 from dfa_rag.tree import TURN_END
 
 if TYPE_CHECKING:
     from dfa_rag.dfa import DialogueDFA
 
 FORMAT = "dfa-rag.automaton/1"
-SETTINGS = ("min_support", "merge_threshold", "similarity", "lookahead", "max_states", "on_repeat", "min_share")
 
 
 def document(dfa: "DialogueDFA") -> dict:
@@ -61,17 +60,15 @@ def from_document(dfa: "DialogueDFA", content: Mapping, where: str) -> "Dialogue
     if not isinstance(content, Mapping) or content.get("format") != FORMAT:
         got = content.get("format") if isinstance(content, Mapping) else type(content).__name__
         raise ValueError(f"{where} must hold an automaton of format {FORMAT!r}, got {got!r}.")
-    missing = [
-        name for name in ("settings", "tags", "states", "transitions", "dialogues", "training") if name not in content
-    ]
-    if missing:
-        raise ValueError(f"{where}: the fields {', '.join(missing)} are missing.")
+    check_document(content, where)
     states, edges = content["states"], content["transitions"]
-    _check(content, where)
     settings = dict(content["settings"])
-    if settings["similarity"] == "custom":
+    if settings.get("similarity") == "custom":
         settings["similarity"] = "lookahead"
-    dfa.__init__(**settings)
+    try:
+        dfa.__init__(**settings)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{where}: settings: {error}") from error
     codes = {tag: code for code, tag in enumerate(content["tags"], 1)} | {None: TURN_END}
     children: list[dict[int, int]] = [{} for _ in states]
     passes: list[dict[int, int]] = [{} for _ in states]
@@ -94,37 +91,6 @@ def from_document(dfa: "DialogueDFA", content: Mapping, where: str) -> "Dialogue
         if name in dfa.automaton.names and into in dfa.automaton.names:  # an earlier merge may have folded it in
             dfa.merge_states(dfa.state(into), dfa.state(name))
     return dfa
-
-
-def _check(content: Mapping, where: str) -> None:
-    """Ids, names, roles and edges of an edited document."""
-    states, known = content["states"], {None, *content["tags"]}
-    names = [s.get("name") for s in states]
-    with Problems(f"cannot read {where}") as problems:
-        if not states:
-            problems.add("there are no states")
-        for q, s in enumerate(states):
-            lacking = [f for f in ("name", "role", "entry", "visits", "ends", "examples", "forbidden") if f not in s]
-            if lacking:
-                problems.add(f"state {q}: the fields {', '.join(lacking)} are missing")
-            elif s["role"] not in ROLES:
-                problems.add(f"state {q}: role must be 'user' or 'system', got {s['role']!r}")
-            if s.get("id") != q:
-                problems.add(f"state {q}: id must be {q}, its place in the list, got {s.get('id')!r}")
-            if names.count(s.get("name")) > 1 or not s.get("name"):
-                problems.add(f"state {q}: name must be its own and not empty, got {s.get('name')!r}")
-            if s.get("merge_into") is not None and s["merge_into"] not in names:
-                problems.add(f"state {q}: merge_into must name a state, got {s['merge_into']!r}")
-        seen = set()
-        for k, edge in enumerate(content["transitions"]):
-            ends = [edge.get("from"), edge.get("to")]
-            if not all(isinstance(q, int) and 0 <= q < len(states) for q in ends) or edge.get("tag", "") not in known:
-                problems.add(f"transition {k}: from, to and tag must name states and a tag (or null), got {edge}")
-            elif (ends[0], edge["tag"]) in seen:
-                problems.add(f"transition {k}: state {ends[0]} has two edges on {edge['tag']!r}; merge their targets")
-            elif (states[ends[0]].get("role") == states[ends[1]].get("role")) is (edge["tag"] is None):
-                problems.add(f"transition {k}: the role must change at the end of a turn (tag null), and only there")
-            seen.add((ends[0], edge.get("tag")))
 
 
 def to_json(dfa: "DialogueDFA") -> str:
@@ -173,8 +139,19 @@ def save(dfa: "DialogueDFA", path: str | Path) -> Path:
 def load(dfa: "DialogueDFA", path: str | Path) -> "DialogueDFA":
     """Read what `save` wrote."""
     read = checkpoint.load(path, method=DIST)
-    tensors = {name: np.asarray(value) for name, value in read.tensors.items()}
+    _warn_of_edits(path, read.config)
     content: dict[str, Any] = dict(read.config)
+    try:
+        _unpack(content, {name: np.asarray(value) for name, value in read.tensors.items()})
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path} must hold an automaton as `save` writes it, got one with a fault: {error}."
+        ) from error
+    return from_document(dfa, content, str(path))
+
+
+def _unpack(content: dict[str, Any], tensors: Mapping[str, np.ndarray]) -> None:
+    """Put what `save` wrote as tensors back into the document."""
     for field in ("visits", "ends"):
         bounds = pairwise(tensors[f"{field}_offsets"].tolist())
         for record, (a, b) in zip(content["states"], bounds, strict=True):
@@ -182,4 +159,19 @@ def load(dfa: "DialogueDFA", path: str | Path) -> "DialogueDFA":
     tags, codes = content["tags"], tensors["training"].tolist()
     turns = [[tags[code - 1] for code in codes[a:b]] for a, b in pairwise(tensors["training_turns"].tolist())]
     content["training"] = [turns[a:b] for a, b in pairwise(tensors["training_dialogues"].tolist())]
-    return from_document(dfa, content, str(path))
+
+
+def _warn_of_edits(path: str | Path, config: Mapping) -> None:
+    """The JSON beside the tensors is for reading: what somebody changed there would be lost without a word."""
+    sidecar = Path(str(path).removesuffix(".json").removesuffix(".safetensors") + ".json")
+    try:
+        beside = json.loads(sidecar.read_text(encoding="utf-8"))["config"]
+    except FileNotFoundError:
+        return
+    except (ValueError, KeyError, TypeError):
+        beside = None
+    if beside != config:
+        warnings.warn(
+            f"{sidecar} differs from the tensor file beside it, which alone is read. Edit what to_json() writes and "
+            "read it with from_json().", stacklevel=4,
+        )  # fmt: skip

@@ -9,7 +9,7 @@ import numpy as np
 from offprints.checks import require_choice, require_range
 
 from dfa_rag.data import ROLES, Dialogue, Turn, check_dialogues, normalise_tag, normalise_tags
-from dfa_rag.retrieval import WORDS, Encoder, unit_rows
+from dfa_rag.retrieval import WORDS, Encoder, encoded
 
 Patterns = Mapping[str, Sequence[str | re.Pattern]]
 
@@ -45,7 +45,7 @@ class KeywordTagger(_Tagging):
     """A tag where one of its words or patterns occurs (Section 3, step 1, without a model).
 
     Args:
-        patterns: tag -> words (whole, any case) and compiled patterns; or "user"/"system" -> such a mapping.
+        patterns: tag -> whole words and compiled patterns, any case; or "user"/"system" -> such a mapping.
         synonyms: tag -> the tag that stands for it.
         max_tags: keep so many, those found first in the text.
 
@@ -71,17 +71,18 @@ class KeywordTagger(_Tagging):
     def tag_turn(self, text: str, role: str, history: Sequence[Turn] = ()) -> tuple[str, ...]:
         """Tags whose words occur."""
         found = []
-        for tag, pattern in self._patterns[require_choice("role", role, ROLES)]:
-            if match := pattern.search(text):
-                found.append((match.start(), tag))
+        for tag, patterns in self._patterns[require_choice("role", role, ROLES)]:
+            if matches := [match.start() for pattern in patterns if (match := pattern.search(text))]:
+                found.append((min(matches), tag))
         return normalise_tags([tag for _, tag in sorted(found)], self.synonyms, self.max_tags)
 
 
-def _compiled(tag: str, words: Sequence[str | re.Pattern]) -> tuple[str, re.Pattern]:
+def _compiled(tag: str, words: Sequence[str | re.Pattern]) -> tuple[str, list[re.Pattern]]:
     if isinstance(words, str) or not words or not normalise_tag(tag):
         raise ValueError(f"patterns must map each tag to a list of words, got {words!r} for {tag!r}.")
-    parts = [word.pattern if isinstance(word, re.Pattern) else rf"(?<!\w){re.escape(word)}(?!\w)" for word in words]
-    return tag, re.compile("|".join(f"(?:{part})" for part in parts), re.IGNORECASE)
+    plain = "|".join(re.escape(word) for word in words if not isinstance(word, re.Pattern))
+    own = [re.compile(word.pattern, word.flags | re.IGNORECASE) for word in words if isinstance(word, re.Pattern)]
+    return tag, [re.compile(rf"(?<!\w)(?:{plain})(?!\w)", re.IGNORECASE), *own] if plain else own
 
 
 class EmbeddingTagger(_Tagging):
@@ -158,7 +159,7 @@ class ClusterTagger(_Tagging):
         except ValueError:  # signs without words: the utterance itself is the tag
             return None, None, {}
         words: Any = vectorizer.transform(texts)
-        matrix: Any = words.toarray() if self.encoder is None else unit_rows(self.encoder(texts))
+        matrix: Any = words.toarray() if self.encoder is None else encoded(self.encoder, texts)
         count = min(self.clusters, len(np.unique(matrix.round(9), axis=0)))
         model: Any = KMeans(count, n_init=10, random_state=self.seed).fit(matrix)
         names, terms = {}, vectorizer.get_feature_names_out()
@@ -178,5 +179,5 @@ class ClusterTagger(_Tagging):
         vectorizer, model, names = self._models[role]
         if model is None:
             return normalise_tags([text])
-        vector = vectorizer.transform([text]).toarray() if self.encoder is None else unit_rows(self.encoder([text]))
+        vector = vectorizer.transform([text]).toarray() if self.encoder is None else encoded(self.encoder, [text])
         return normalise_tags([names[int(model.predict(vector.astype(model.cluster_centers_.dtype))[0])]])
