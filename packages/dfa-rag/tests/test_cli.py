@@ -35,6 +35,11 @@ def test_fit_show_chat(log, tmp_path, capsys, monkeypatch):
     assert said.count("examples") == 2
 
 
+def test_the_data_are_not_overwritten(log, capsys):
+    assert cli.main(["fit", "--data", log, "--out", log.removesuffix(".jsonl")]) == 2
+    assert "--out must not overwrite the data" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("tagger", ["data", "clusters:9", "keywords"])
 def test_evaluate(log, tmp_path, capsys, tagger):
     if tagger == "keywords":

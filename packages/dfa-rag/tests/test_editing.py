@@ -116,7 +116,6 @@ def test_edits_in_the_json_file(tmp_path):
 
 
 BROKEN = {
-    "no states": (lambda c: c.update(states=[], transitions=[]), "there are no states"),
     "a field is gone": (lambda c: c["states"][1].pop("visits"), "state 1: the fields visits are missing"),
     "another role": (lambda c: c["states"][1].update(role="bot"), "role must be 'user' or 'system', got 'bot'"),
     "another id": (lambda c: c["states"][1].update(id=7), "id must be 1, its place"),
@@ -126,6 +125,31 @@ BROKEN = {
     "an edge without a tag": (lambda c: c["transitions"][0].pop("tag"), "transition 0: from, to and tag"),
     "two edges": (lambda c: c["transitions"].append(c["transitions"][0] | {"to": 3}), "two edges on"),
     "roles mixed": (lambda c: c["states"][-1].update(role="system"), "role must change at the end of a turn"),
+    "an edge into the middle": (
+        lambda c: c["states"][1].update(entry=True),
+        "entry must be true behind the end of a turn",
+    ),
+    "entry no truth value": (lambda c: c["states"][1].update(entry=0), "entry must be true or false, got 0"),
+    "a name that is none": (lambda c: c["states"][1].update(name=[1]), "name must be its own and not empty, got [1]"),
+    "examples": (lambda c: c["states"][1].update(examples="x"), "examples must be a list of strings, got 'x'"),
+    "another's visit": (lambda c: c["states"][1].update(visits=[[7, 0]]), "visits must hold places in the list"),
+    "ragged visits": (lambda c: c["states"][1].update(visits=[[0], [0, 1]]), "visits must hold places in the list"),
+    "flat visits": (lambda c: c["states"][1].update(visits=[0, 0]), "visits must hold places in the list"),
+    "an end that is none": (lambda c: c["states"][1].update(ends=None), "ends must hold places in the list"),
+    "passes": (lambda c: c["transitions"][0].update(passes=-1), "passes must be a number of turns, got -1"),
+    "no passes": (lambda c: c["transitions"][0].pop("passes"), "passes must be a number of turns, got None"),
+    "a tag that is a list": (lambda c: c["transitions"][0].update(tag=["x"]), "transition 0: from, to and tag"),
+    "states no list": (lambda c: c.update(states={}), "the field 'states' must be a list, got dict"),
+    "no states": (lambda c: c.update(states=[], transitions=[]), "there are no states"),
+    "edges no objects": (lambda c: c.update(transitions=[1]), "the field 'transitions' must hold objects only"),
+    "tags twice": (lambda c: c["tags"].append("x"), "the field 'tags' must be a list of different strings"),
+    "settings": (lambda c: c["settings"].update(tau=3), "settings: there is no tau"),
+    "a setting": (lambda c: c["settings"].update(min_support=0), "settings: min_support must be"),
+    "less training": (lambda c: c.update(training=[]), "training must hold 1 dialogues, got 0"),
+    "training": (lambda c: c.update(training=[["x"]]), "training 0: must be a list of turns"),
+    "merges": (lambda c: c.update(merges=[3]), "merges 0: must be four numbers"),
+    "joined": (lambda c: c.update(joined=[["a", 0]]), "joined 0: must be two pairs"),
+    "threshold": (lambda c: c.update(threshold="x"), "threshold must be a number or null, got 'x'"),
     "a section is gone": (lambda c: c.pop("tags"), "the fields tags are missing"),
     "another format": (lambda c: c.update(format="x/9"), "got 'x/9'"),
 }
@@ -137,6 +161,37 @@ def test_broken_documents_are_refused(spoil, problem):
     spoil(content)
     with pytest.raises(ValueError, match=re.escape(problem)):
         DialogueDFA.from_json(json.dumps(content))
+
+
+def test_saved_files_of_another_form_are_refused(tmp_path):
+    from offprints import checkpoint
+
+    dfa = DialogueDFA(1).fit([dialogue("a", "x", "p", "y")])
+    read = checkpoint.load(dfa.save(tmp_path / "flow"), method="dfa-rag")
+    for name, tensors, config in (
+        ("tensor", {k: v for k, v in read.tensors.items() if k != "visits_offsets"}, read.config),
+        ("states", read.tensors, {k: v for k, v in read.config.items() if k != "states"}),
+        ("more", read.tensors, read.config | {"states": [*read.config["states"], read.config["states"][0]]}),
+        ("tags", read.tensors, read.config | {"tags": []}),
+    ):
+        checkpoint.save(tmp_path / name, tensors, method="dfa-rag", version="0", config=config)
+        with pytest.raises(ValueError, match=f"{name} must hold an automaton as `save` writes it"):
+            DialogueDFA.load(tmp_path / name)
+
+
+def test_edits_in_the_file_that_is_not_read_are_noticed(tmp_path):
+    dfa = DialogueDFA(1).fit([dialogue("a", "x", "p", "y")])
+    dfa.save(tmp_path / "flow.v1")
+    sidecar = tmp_path / "flow.v1.json"
+    content = json.loads(sidecar.read_text())
+    assert DialogueDFA.load(tmp_path / "flow.v1.safetensors") == dfa
+    content["config"]["states"][0]["name"] = "start"
+    for text in (json.dumps(content), "{", "[]"):
+        sidecar.write_text(text)
+        with pytest.warns(UserWarning, match="flow.v1.json differs from the tensor file.*from_json"):
+            assert DialogueDFA.load(tmp_path / "flow.v1") == dfa
+    sidecar.unlink()
+    assert DialogueDFA.load(tmp_path / "flow.v1") == dfa
 
 
 def test_documents_that_are_none(tmp_path):

@@ -23,7 +23,6 @@ from dfa_rag.tree import TURN_END, build_tree, needed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-
 pytestmark = pytest.mark.filterwarnings("ignore:no turn has a tag")  # drawn at random
 
 

@@ -27,6 +27,7 @@ from dfa_rag import (
     normalise_tags,
     paper_similarity,
     random_workflow,
+    save_dialogues,
 )
 from dfa_rag.prompts import answering_prompt
 
@@ -204,6 +205,28 @@ FILES = {
         "dialogue_id,turn,role,text\na,1,user,x\na,1,user,x\n",
         r"d.csv:3: dialogue 'a' has two turns 1",
     ),
+    "CSV long": (
+        "d.csv",
+        "dialogue_id,turn,role,text\na,1,user,well, no\n",
+        r"d.csv:2: the row is longer .* in quotes",
+    ),
+    "an id that is true": ("d.jsonl", '{"id": true, "turns": []}', r"'id' must be of type str or int, got True"),
+    "a ChatML id": ("d.jsonl", '{"id": [], "messages": []}', r"d.jsonl:1: the field 'id' must be of type str or int"),
+    "meta": (
+        "d.jsonl",
+        '{"id": "a", "meta": 5, "turns": []}',
+        r"d.jsonl:1: the field 'meta' must be an object, got int",
+    ),
+    "MultiWOZ acts": (
+        "d.json",
+        '{"a": {"log": [{"text": "", "dialog_act": {"X": [5]}}]}}',
+        r"a: turn 0: the field 'dialog_act' must map",
+    ),
+    "SGD act": (
+        "d.json",
+        '[{"dialogue_id": "1", "turns": [{"speaker": "USER", "utterance": "", "frames": [{"actions": [{}]}]}]}]',
+        r"dialogue 0 \(1\): turn 0: the field 'act' is missing",
+    ),
     "CSV short": ("d.csv", "dialogue_id,turn,role,text\na,1\n", r"d.csv:2: the row is shorter"),
 }
 
@@ -213,6 +236,56 @@ def test_files_are_refused_with_their_place(tmp_path, name, content, message):
     (tmp_path / name).write_text(content, encoding="utf-8")
     with pytest.raises(ValueError, match=message):
         load_dialogues(tmp_path / name)
+
+
+def test_texts_with_any_line_end_come_back(tmp_path):
+    said = [Dialogue("a", (Turn("user", "one\u2028two\x85three\r\nfour"), Turn("system", "\x0b\x1c")))]
+    assert load_dialogues(save_dialogues(tmp_path / "d.jsonl", said)) == said
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("d.jsonl", '{"id": "a", "turns": [{"role": "user", "text": "hi"}]}'),
+        ("d.csv", "dialogue_id,turn,role,text\na,1,user,hi\n"),
+        ("d.json", '{"a": {"log": [{"text": "hi"}]}}'),
+        ("d.yml", "conversations:\n- [hi]\n"),
+    ],
+)
+def test_a_byte_order_mark_is_no_text(tmp_path, name, content):
+    (tmp_path / name).write_text(content, encoding="utf-8-sig")
+    assert [turn.text for turn in load_dialogues(tmp_path / name)[0].turns] == ["hi"]
+
+
+def test_no_tags_are_noticed():
+    with pytest.warns(UserWarning, match="no turn has a tag"):
+        DialogueDFA().fit([Dialogue("a", (Turn("user", "hi"),))])
+
+
+FAULTY = {
+    "NaN": (lambda texts: np.full((len(texts), 3), np.nan), "the vectors of encoder must"),
+    "one row": (lambda texts: np.ones((len(texts) + 1, 3)), "the vectors of encoder must"),
+    "flat": (lambda texts: np.ones(len(texts)), "the vectors of encoder must"),
+}
+
+
+@pytest.mark.parametrize(("encoder", "message"), FAULTY.values(), ids=FAULTY)
+def test_faulty_vectors_are_refused(encoder, message):
+    learnt = WorkflowSimulator(seed=0).sample(20)
+    for call in (
+        lambda: DenseRetriever(learnt, encoder=encoder),
+        lambda: DFARouter(DialogueDFA().fit(learnt), learnt, encoder=encoder),
+        lambda: EmbeddingTagger({"a": "b"}, encoder),
+        lambda: ClusterTagger(3, encoder).fit(learnt),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+@pytest.mark.parametrize("value", [math.nan, 1.5, -0.1])
+def test_a_similarity_outside_its_range_is_refused(value):
+    with pytest.raises(ValueError, match="similarity must give numbers in"):
+        DialogueDFA(similarity=lambda a, b: value).fit(WorkflowSimulator(seed=0).sample(20))
 
 
 def test_wrong_kinds_of_files(tmp_path):

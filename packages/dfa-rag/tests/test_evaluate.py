@@ -63,6 +63,26 @@ def test_win_rate_by_hand():
         win_rate(ScriptedLLM([]), [])
 
 
+@pytest.mark.parametrize(
+    ("answer", "verdict"),
+    [
+        ("A", 1), ("b.", -1), (" Tie! ", 0), ("**B**", -1), ("It is a tie.", 0), ("A close tie", 0), ("It is a B", -1),
+        ("B is a better reply", -1), ("A is closer", 1), ("I cannot say", 0), ("", 0),
+    ],
+)  # fmt: skip
+def test_verdicts_in_prose(answer, verdict):
+    for second, agrees in (("B", 1), ("A", -1)):  # in the other order the letters change sides
+        found = win_rate(ScriptedLLM([answer, second]), [case("x", "y")])
+        assert found.wins - found.losses == (verdict if verdict == agrees else 0)
+
+
+def test_the_longer_of_two_names_is_meant():
+    places = (("Owl", "south"), ("Owl House", "north"), ("!", "west"))
+    table = {"bar": [{"name": name, "area": area} for name, area in places]}
+    found = inform_success({"d": {"bar": {"info": {"area": "north"}}}}, {"d": ["The Owl House!"]}, table)
+    assert found.inform == 1
+
+
 TABLE = {
     "bar": [{"name": "Red Fox", "area": "north", "phone": "01 22"}, {"name": "Owl", "area": "south", "phone": "5"}]
 }
@@ -81,6 +101,7 @@ GOAL = {"bar": {"info": {"area": "North"}, "reqt": ["phone"]}}
         ({"bar": {"info": {"area": "west"}, "reqt": []}}, ["Owl."], (False, False)),
         ({"bar": {"info": {}, "reqt": ["opening"]}}, ["Owl."], (True, False)),
         ({}, [], (True, True)),
+        ({"bar": {"info": {}, "reqt": ["opening"]}}, ["Owl.", "..."], (True, False)),  # nothing said, nothing told
     ],
 )
 def test_inform_and_success(goal, told, outcome):

@@ -87,6 +87,14 @@ def test_busy_servers_are_asked_again_with_back_off():
     assert "Authorization" not in server.seen[0][1]
 
 
+@pytest.mark.parametrize("asked", ["Wed, 21 Oct 2026 07:28:00 GMT", "\xb2", "-3", "1.", ""])
+def test_a_wait_that_is_no_number_is_not_obeyed(asked):
+    waits = []
+    with Server((429, {"Retry-After": asked}, ""), (200, {}, completion("ok"))) as server:
+        assert model(server.url, waits).complete(ASK) == "ok"
+    assert waits == [0.5]
+
+
 def test_patience_ends():
     waits = []
     with (

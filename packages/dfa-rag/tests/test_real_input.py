@@ -166,6 +166,7 @@ ODD = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:no turn has a tag")
 @pytest.mark.parametrize("dialogues", ODD.values(), ids=ODD)
 @pytest.mark.parametrize("retriever", ["random", "hybrid", "dense", "bm25"])
 def test_odd_logs_work(dialogues, retriever, tmp_path):

@@ -108,6 +108,32 @@ def test_a_model_that_rambles_is_asked_again_and_then_replaced(caplog):
     assert LLMTagger(ScriptedLLM([])).tag_turn(" ", "user") == ()
 
 
+def test_what_a_model_did_not_tag_is_not_kept(tmp_path):
+    cache = tmp_path / "tags.jsonl"
+    silent = LLMTagger(ScriptedLLM(lambda p: "hm, what do you mean"), cache=cache, retries=0)
+    assert silent.tag_turn("my phone", "user") == ()
+    assert not cache.exists()
+    assert not silent.inventory
+    later = LLMTagger(ScriptedLLM(['["phone"]']), cache=cache)
+    assert later.tag_turn("my phone", "user") == ("phone",)
+    renamed = LLMTagger(ScriptedLLM(['["phone"]']), cache=cache, synonyms={"phone": "device"})
+    assert renamed.tag_turn("my phone", "user") == ("device",)
+
+
+def test_a_cache_holds_texts_with_odd_line_ends(tmp_path, caplog):
+    cache, text = tmp_path / "tags.jsonl", "one\u2028two\x85three"
+    LLMTagger(ScriptedLLM(['["x"]']), cache=cache).tag_turn(text, "user")
+    assert LLMTagger(ScriptedLLM([]), cache=cache).tag_turn(text, "user") == ("x",)
+    assert not caplog.text
+
+
+def test_patterns_keep_their_flags_and_groups():
+    tagger = KeywordTagger({"twice": [re.compile(r"(a)\1"), re.compile(r"(b) \1"), re.compile("(?sx) c . d")]})
+    assert tagger.tag_turn("B b", "user") == ("twice",)
+    assert tagger.tag_turn("c\nd", "user") == ("twice",)
+    assert tagger.tag_turn("b a", "user") == ()
+
+
 def test_the_cache_survives_and_knows_the_model(tmp_path):
     cache = tmp_path / "deep" / "tags.jsonl"
     dialogues = [Dialogue("a", (Turn("user", "hi"), Turn("system", "hello"), Turn("user", "hi")))]
