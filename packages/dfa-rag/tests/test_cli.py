@@ -5,7 +5,8 @@ import sys
 import types
 
 import pytest
-from dfa_rag import DialogueDFA, WorkflowSimulator, cli, save_dialogues
+from dfa_rag import DFARouter, DialogueDFA, WorkflowSimulator, cli, load_dialogues, save_dialogues
+from dfa_rag.evaluate import retrieval_precision
 from dfa_rag.llms import CopyLLM, OpenAICompatLLM
 
 
@@ -49,6 +50,22 @@ def test_evaluate(log, tmp_path, capsys, tagger):
     told = capsys.readouterr().out
     assert "56 to learn from, 24 to measure on" in told
     assert all(f"{name:7s} precision@2" in told for name in ("dfa", "paper", "dense", "bm25", "random"))
+
+
+def test_evaluate_compares_with_the_paper_and_hides_the_test_dialogues(log, capsys, monkeypatch):
+    seen, fit = [], cli.ClusterTagger.fit
+    monkeypatch.setattr(
+        cli.ClusterTagger, "fit", lambda self, dialogues: seen.append(len(dialogues)) or fit(self, dialogues)
+    )
+    assert cli.main(["evaluate", "--data", log, "--tagger", "clusters:9"]) == 0
+    assert seen == [56]
+    dialogues = load_dialogues(log)
+    train, test = dialogues[:56], dialogues[56:]
+    paper = DFARouter.paper(DialogueDFA.paper().fit(train), train)
+    found = retrieval_precision(paper, test, 5, lambda e: e.answer.tags, lambda d, p: d.turns[p].tags)
+    capsys.readouterr()
+    assert cli.main(["evaluate", "--data", log]) == 0
+    assert f"paper   precision@5 {found.precision:.3f}" in capsys.readouterr().out
 
 
 def test_evaluate_with_a_model_and_a_judge(log, capsys, monkeypatch):

@@ -116,11 +116,12 @@ def _tagger(options: argparse.Namespace, dialogues: Sequence[Dialogue]) -> Tagge
     return LLMTagger(language_model(options.tagger, options.base_url), cache=options.cache)
 
 
-def _tagged(options: argparse.Namespace) -> list[Dialogue]:
-    dialogues = load_dialogues(options.data, options.format)
+def _tagged(options: argparse.Namespace, seen: Sequence[Dialogue], *others: Sequence[Dialogue]) -> list[list[Dialogue]]:
+    """Dialogues with the tags of a tagger that learnt, if it learns at all, from the first ones alone."""
     if options.tagger == "data":
-        return dialogues
-    return tag_dialogues(_tagger(options, dialogues), dialogues)
+        return [list(part) for part in (seen, *others)]
+    tagger = _tagger(options, seen)
+    return [tag_dialogues(tagger, part) for part in (seen, *others)]
 
 
 def _automaton(options: argparse.Namespace) -> DialogueDFA:
@@ -133,7 +134,7 @@ def _fit(options: argparse.Namespace) -> int:
     kept = options.out.with_suffix(".jsonl")
     if kept.resolve() == options.data.resolve():
         raise ValueError(f"--out must not overwrite the data, got {kept} for both. Give another stem.")
-    tagged = _tagged(options)
+    (tagged,) = _tagged(options, load_dialogues(options.data, options.format))
     dfa = _automaton(options).fit(tagged)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     print(dfa.summary())
@@ -183,18 +184,19 @@ def _chat(options: argparse.Namespace) -> int:
 
 
 def _evaluate(options: argparse.Namespace) -> int:
-    tagged = _tagged(options)
-    cut = max(1, round(len(tagged) * (1 - options.test)))
-    train, test = tagged[:cut], tagged[cut:]
-    if not test:
-        raise ValueError(f"--test must leave a dialogue to measure on, got {options.test} of {len(tagged)}.")
+    dialogues = load_dialogues(options.data, options.format)
+    cut = max(1, round(len(dialogues) * (1 - options.test)))
+    if not dialogues[cut:]:
+        raise ValueError(f"--test must leave a dialogue to measure on, got {options.test} of {len(dialogues)}.")
+    train, test = _tagged(options, dialogues[:cut], dialogues[cut:])
     dfa = _automaton(options).fit(train)
     report = coverage(dfa, test)
     print(f"{len(train)} to learn from, {len(test)} to measure on; {len(dfa.states)} states")
     print(f"turns followed {report.share:.3f}, adherence of the data {workflow_adherence(dfa, test):.3f}")
     k = options.examples
     routers = {
-        "dfa": DFARouter(dfa, train, k), "paper": DFARouter(dfa, train, k, "random", "greedy"),
+        "dfa": DFARouter(dfa, train, k),
+        "paper": DFARouter(DialogueDFA.paper().fit(train), train, k, "random", "greedy"),
         "dense": DenseRetriever(train, k), "bm25": BM25Retriever(train, k), "random": RandomRetriever(train, k),
     }  # fmt: skip
     for name, router in routers.items():
