@@ -59,8 +59,9 @@ def counts(a: Matrix, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """e(i, C_k) as (n, r), and the sizes K (r,)."""
     r = int(labels.max(initial=-1)) + 1
     inside = np.flatnonzero(labels >= 0)
-    indicators = sparse.csr_array((np.ones(len(inside)), (inside, labels[inside])), shape=(len(labels), r))
-    return np.asarray(a @ indicators.toarray()), np.bincount(labels[inside], minlength=r).astype(float)
+    indicators = np.zeros((len(labels), r))
+    indicators[inside, labels[inside]] = 1.0
+    return np.asarray(a @ indicators), np.bincount(labels[inside], minlength=r).astype(float)
 
 
 def general_certificate(a: Matrix, lam: float, labels: np.ndarray, eta: float | None) -> GeneralCertificate:

@@ -15,6 +15,8 @@ from private_sbm.graphs import Matrix
 NEAR = (0.5, 1.5)
 TRIES = 10
 EXHAUSTIVE = 24
+WALKS = 20
+"""At most as many walks for each pair wanted: most walks of the general model end before they come near margin 1."""
 
 
 class Setting(NamedTuple):
@@ -187,7 +189,7 @@ def make_pairs(setting: Setting, count: int, gen: np.random.Generator) -> list[P
     near: list[Pair] = []
     above: list[Pair] = []
     quota = 2 * count // 5
-    for _ in range(count):
+    for _ in range(WALKS * count):
         if len(near) >= quota and len(near) + len(above) >= 2 * quota:
             break
         for pair in walk(setting, gen):
