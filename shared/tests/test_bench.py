@@ -1,5 +1,6 @@
 """Duels: equal results first, ratios and verdicts, growth, settings, quality, and the memory of a fresh process."""
 
+import gc
 import json
 import math
 import time
@@ -273,3 +274,23 @@ def test_a_probe_that_fails_is_told(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     with pytest.raises(RuntimeError, match="measuring the memory of ours failed"):
         peak(str(tmp_path / "nothing.py"), "race", "ours", None)
+
+
+def test_what_lies_there_already_is_not_collected_on_anyones_time(tmp_path):
+    """Inputs of many small objects: the collector would walk all of them at every few thousand allocations."""
+    seen = []
+    gc.unfreeze()
+
+    def ours(data):
+        if len(seen) < 3:
+            seen.append(gc.get_freeze_count() > len(data))
+        return len(data)
+
+    Duel(Bench(), "race", "test_bench.py::test_race", tmp_path / "test_bench.py")(
+        sizes=[20_000],
+        make=lambda n: [[k] for k in range(n)],
+        ours=ours,
+        peers={"counting": lambda data: len(data)},
+        same=lambda a, b: a == b,
+    )
+    assert seen == [False, True, True]  # proved equal first, then timed

@@ -9,6 +9,7 @@
 Provisional: the pytest plugin and the command line use it.
 """
 
+import gc
 import math
 import os
 import re
@@ -207,6 +208,9 @@ class Duel:
         self.bench.dtypes |= {str(x.dtype).removeprefix("torch.") for x in leaves(outputs["ours"]) if is_float(x)}
         quality = {name: match.compare(data, outputs, name) for name in match.peers}
         wanted = {name: match.wanted(name, size) for name in match.peers}
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()  # what lies there already is nobody's garbage; what a run allocates is collected at its own cost
         seconds, rows = self._race(sides, data, match.device, wanted), []
         for name in match.peers:
             ratio, interval = _ratio(seconds, name)
@@ -218,10 +222,8 @@ class Duel:
             rows.append(row)
             gate = f"target {wanted[name]:g}: {row['verdict']}" if row["verdict"] else "no target"
             ours, theirs = (1e3 * float(np.median(seconds[side])) for side in ("ours", name))
-            self.bench.times.append(
-                f"{match.id} at {size}: {ours:.4g} ms, {name} {theirs:.4g} ms, ratio {ratio:.3g} "
-                f"[{interval[0]:.3g}, {interval[1]:.3g}], {gate}"
-            )
+            told = f"{match.id} at {size}: {ours:.4g} ms, {name} {theirs:.4g} ms, ratio {ratio:.3g} "
+            self.bench.times.append(told + f"[{interval[0]:.3g}, {interval[1]:.3g}], {gate}")
         return rows, float(np.median(seconds["ours"]))
 
     def _race(self, sides: Mapping[str, Run], data: object, device: str, wanted: Mapping[str, float | None]) -> dict:

@@ -66,12 +66,11 @@ def reproduce(
         if record is not None:
             _may_record(method, record, scale, claim, seed_offset)
         outcomes = _measure(method, scale, claim, device, jobs, executor, out / dist, seed_offset)
-        content, section = _written(method, outcomes, device, out / dist)
+        contents[dist], section = _written(method, outcomes, device, out / dist)
         if record is not None:
-            _record(method, outcomes, content, record, out / dist, whole=not claim)
+            _record(method, outcomes, contents[dist], record, out / dist, whole=not claim)
         failed = strict and any(outcome.verdict is Verdict.FAILS for outcome in outcomes)
         bad |= _worse(method, outcomes, scale) or failed
-        contents[dist] = content
         sections.append(section)
     page = out / ("report.html" if len(chosen) > 1 else f"{next(iter(chosen))}/report.html")
     write_atomic(page, cards.report(sections, "Offprints: claims re-measured").encode())
