@@ -171,6 +171,14 @@ def test_guarantee_depends_on_public_facts_only():
             assert estimator.fit(graph).result_.guarantee == want
 
 
+def test_the_general_model_is_proved_up_to_300_vertices_unless_told_otherwise():
+    general = PrivateSBM("general", lam=0.3, eta=2.0, delta=1e-3)
+    assert [general.guarantee(n) for n in (300, 301)] == ["proved", "heuristic"]
+    with pytest.warns(UserWarning, match=r"refused: no complete solver.*n = 301.*raise exact_limit"):
+        assert general.fit(nx.empty_graph(301)).labels_ is None
+    assert PrivateSBM("general", lam=0.3, eta=2.0, exact_limit=301).guarantee(301) == "proved"
+
+
 def test_labels_do_not_depend_on_the_seed_alone():
     """A released partition is the certified one whatever the seed; an uncertified graph releases under no seed."""
     released = set()
