@@ -469,8 +469,8 @@ def test_a_feasible_point_stays_and_others_are_moved_inside(eta):
 def test_absence_near_the_threshold_needs_no_fine_solution(monkeypatch):
     """A few vertices are torn between two clusters: entries of 1/2, and a gap too wide for the entry-wise disproof."""
     a, _ = general_sbm(50, [25, 25], 7, 3, 2, as_sparse=True)
-    asked = []
-    monkeypatch.setattr(exact, "general_matrix", lambda *args: asked.append(args[3]) or general_matrix(*args))
+    asked, run = [], exact._run
+    monkeypatch.setattr(exact, "_run", lambda problem, accuracy: asked.append(accuracy) or run(problem, accuracy))
     found = scs_general(a, tau_penalty(50, 7, 3), None)
     assert found == (None, None, True)
     assert asked == list(exact.STAGES[:1])
@@ -479,6 +479,7 @@ def test_absence_near_the_threshold_needs_no_fine_solution(monkeypatch):
     assert asked[1:] == list(exact.STAGES[:2])
     monkeypatch.setattr(exact, "general_gap", lambda *args: 10.0)
     assert not scs_general(a, tau_penalty(50, 7, 3), None).decided
+    assert asked[3:] == list(exact.STAGES)
 
 
 def test_margin_of_every_model():

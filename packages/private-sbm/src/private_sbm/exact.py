@@ -5,6 +5,7 @@ matrix, after it was made feasible. Needs the extra `exact` (cvxpy and scs).
 """
 
 import warnings
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from types import ModuleType
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from private_sbm.solvers import Solution
 
 ACCURACY = 1e-7
-STAGES = (1e-3, 1e-5, ACCURACY)
-"""Accuracies at which SCS is asked about the general program, one after the other."""
+STAGES = (1e-3, 1e-5, 1e-6, ACCURACY)
+"""Accuracies at which SCS is asked about the general program, each from where the one before ended."""
 
 
 class MissingExtraError(ImportError):
@@ -60,28 +61,42 @@ def general_matrix(
     Raises:
         MissingExtraError: without cvxpy and scs.
     """
+    return next(general_matrices(a, lam, eta, (accuracy,)))
+
+
+def general_matrices(
+    a: Matrix, lam: float, eta: float | None, stages: Sequence[float] = STAGES
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """As `general_matrix`, at one accuracy after the other; a finer solve starts from the coarser solution.
+
+    Raises:
+        MissingExtraError: without cvxpy and scs.
+    """
     cp = _cvxpy()
     c = dense(a) - lam
     z = cp.Variable(c.shape, PSD=True)
     nonnegative = z >= 0
     rules = [cp.diag(z) == 1 if eta is None else cp.diag(z) <= 1, nonnegative]
-    goal = cp.trace(c @ z) - (eta or 0.0) * cp.trace(z)
-    _run(cp.Problem(cp.Maximize(goal), rules), accuracy)
-    if z.value is None:
-        return np.eye(len(c)), np.zeros_like(c)
-    return np.asarray(z.value), np.asarray(nonnegative.dual_value)
+    problem = cp.Problem(cp.Maximize(cp.trace(c @ z) - (eta or 0.0) * cp.trace(z)), rules)
+    for accuracy in stages:
+        _run(problem, accuracy)
+        if z.value is None:
+            yield np.eye(len(c)), np.zeros_like(c)
+        else:
+            yield np.asarray(z.value), np.asarray(nonnegative.dual_value)
 
 
 def _run(problem: "cp.Problem", accuracy: float) -> None:
     """SCS in silence: whether it struggled depends on the graph, so neither warning nor error may tell.
 
-    Without a solution the variables stay empty; the callers then hold a feasible point, whose gap decides nothing.
+    Without a solution the variables stay empty, or as the solve before left them; the callers then hold a feasible
+    point, whose gap decides nothing.
     """
     cp = _cvxpy()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with suppress(cp.error.SolverError):
-            problem.solve(solver=cp.SCS, eps=accuracy, max_iters=100_000, ignore_dpp=True)
+            problem.solve(solver=cp.SCS, eps=accuracy, max_iters=100_000, ignore_dpp=True, warm_start=True)
 
 
 def elliptope(a: Matrix, lam: float) -> "Solution":
@@ -121,8 +136,7 @@ def general(a: Matrix, lam: float, eta: float | None) -> "GeneralSolution":
     """
     from private_sbm.general import GENERAL_FLOOR, GeneralSolution, certified
 
-    for accuracy in STAGES:
-        z, b = general_matrix(a, lam, eta, accuracy)
+    for z, b in general_matrices(a, lam, eta):
         found = certified(a, lam, eta, roundings(z, a, lam, eta))
         if found is not None:
             return found
