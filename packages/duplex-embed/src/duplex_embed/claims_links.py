@@ -34,6 +34,13 @@ SCALES = (
     cpu=SCALES[1],
     full=SCALES[2],
     tolerance=0.05,
+    note=(
+        "Open in the absolute gates on sympy (mean 0.70, three of five seeds above 0.68) and the citations "
+        "(0.70), and in the margin over dual embeddings on the citations. The dual ones are at chance everywhere, "
+        "as their missing role is a zero vector, so DUPLEX is ahead at every seed; but with a logistic read-out "
+        "of both vectors HOPE reaches 0.83, 0.89 and 0.80, MagNet 0.74, 0.90 and 0.87 (sympy, networkx, "
+        "citations; DUPLEX 0.70, 0.88, 0.70)."
+    ),
 )
 def low_degree(seed: int, scale: Scale, device: str) -> Output:
     """Existence AUC of test pairs whose source has no training out-edge or whose target has no training in-edge."""
@@ -52,6 +59,11 @@ def low_degree(seed: int, scale: Scale, device: str) -> Output:
     cpu=SCALES[1],
     full=SCALES[2],
     tolerance=0.05,
+    note=(
+        "Open: better than HOPE at every seed, by 0.020 in existence and 0.020 in direction on average, which is "
+        "just the margin. A tuned HOPE is stronger here (0.90 and 0.95) than the gate supposed. MagNet has 0.95 "
+        "and 0.98, HOPE with a logistic read-out 0.94 and 0.975."
+    ),
 )
 def better_than_dual(seed: int, scale: Scale, device: str) -> Output:
     """Existence and direction AUC of all methods on sympy's imports."""
@@ -67,6 +79,7 @@ def better_than_dual(seed: int, scale: Scale, device: str) -> Output:
     cpu=SCALES[1],
     full=SCALES[2],
     tolerance=0.05,
+    note=("Open: 0.74 on average, one of five seeds below 0.72. Trained read-outs are better: MagNet 0.82, HOPE 0.80."),
 )
 def types(seed: int, scale: Scale, device: str) -> Output:
     """Accuracy over all test pairs, half of which are no edges."""
@@ -82,6 +95,11 @@ def types(seed: int, scale: Scale, device: str) -> Output:
     cpu=SCALES[1],
     full=SCALES[2],
     tolerance=0.05,
+    note=(
+        "Open: 0.68 on average, one of five seeds above. The gate supposed the proportions of nature; with equal "
+        "numbers a quarter of the pairs are reciprocal, of which training sees three in a hundred. Here the "
+        "decoder without parameters is ahead of the trained ones: MagNet 0.62, HOPE with read-out 0.60."
+    ),
 )
 def balanced_types(seed: int, scale: Scale, device: str) -> Output:
     """Accuracy over pairs of three and four types in equal numbers."""
@@ -100,6 +118,13 @@ def balanced_types(seed: int, scale: Scale, device: str) -> Output:
     cpu=SCALES[1],
     full=SCALES[2],
     tolerance=0.05,
+    note=(
+        "Fails on the citations: MagNet 0.885 and 0.87 (low degrees), DUPLEX 0.70 and 0.70. Cited nodes are cited "
+        "because they are cited, which a trained head reads from the degrees; the Hermitian product has to be "
+        "learned pair by pair, and the best epoch comes within the first 30, after which it memorises (dropout, "
+        "more heads, other inputs and fewer layers change existence by 0.03 at most). On networkx the two are "
+        "level within the noise of five seeds."
+    ),
 )
 def magnet(seed: int, scale: Scale, device: str) -> Output:
     """All scores of all methods on the two sparse graphs."""
@@ -148,6 +173,10 @@ VARIANTS = {
     cpu=SCALES[1],
     full=SCALES[2],
     tolerance=0.05,
+    note=(
+        "The inputs of the paper without features, N(0, 1), fall below chance on this sparse graph, whose nodes "
+        "have few neighbours to tell them apart."
+    ),
 )
 def ablations(seed: int, scale: Scale, device: str) -> Output:
     """Scores of variants on the networkx graph, at one learning rate."""
