@@ -169,7 +169,8 @@ def language_model(seed: int, scale: Scale, device: str) -> dict[str, float]:
     smoke=Scale(seeds=2, steps=200, labels=48, landscape="aav-2"),
     cpu=Scale(seeds=10, steps=6000, labels=96, landscape="aav-4"),
     tolerance=0.05,
-    note="A small effect: 0.05 standard deviations of the library on average, 0.02 without any training. A walk ends as soon "
+    note="A small effect: 0.05 standard deviations of the library on average, 0.02 without any training. A walk "
+    "ends as soon "
     "as it reaches the fitness of its start, which probably leaves little for the choice of the site to gain.",
 )
 def rl_learns(seed: int, scale: Scale, device: str) -> dict[str, float | list[float]]:
@@ -232,7 +233,8 @@ def beats_random(seed: int, scale: Scale, device: str) -> dict[str, float | list
     cpu=Scale(seeds=10, rounds=3, batch=96, steps=1500, landscape="aav-4"),
     full=Scale(seeds=50, needs=FULL, rounds=3, batch=96, steps=30_000, plm="esm2_t33_650M_UR50D", landscape="GB1.xlsx"),
     tolerance=0.05,
-    note="Above MLDE and CLADE; below single-mutant walks, active learning, AdaLead and GP-UCB. Its plates of walked variants "
+    note="Above MLDE and CLADE; below single-mutant walks, active learning, AdaLead and GP-UCB. Its plates of "
+    "walked variants "
     "are below those that rank the whole space, and only the last plate, which does the same, catches up. Single "
     "effects that combine log-additively may suit greedy methods.",
 )
@@ -302,7 +304,8 @@ def knowledge_ehrlich(seed: int, scale: Scale, device: str) -> dict[str, float |
     smoke=Scale(seeds=1, rounds=1, batch=48, steps=40, adapt=2, walks=2, landscape="ehrlich-12-2-3"),
     cpu=Scale(seeds=10, rounds=3, batch=96, steps=600, landscape="ehrlich-12-2-3"),
     tolerance=0.05,
-    note="Above random and the genetic algorithm; active learning and AdaLead, which search around the best variants by "
+    note="Above random and the genetic algorithm; active learning and AdaLead, which search around the best "
+    "variants by "
     "the same predictor, find twice as much. Walks start at random members of the library, not at the best.",
 )
 def efficiency_ehrlich(seed: int, scale: Scale, device: str) -> dict[str, float | list[float]]:
