@@ -70,7 +70,7 @@ def adamw_step(
     theta, m, v = state["theta"], state["m"], state["v"]
     m.copy_(torch.add(m * first, gradient, alpha=1 - first))
     if mode == "plus":
-        square = (gradient * gradient) * (1 - second)
+        square = (gradient * (1 - second)) * gradient
         v, v_low = grow(*mul(v, state["v_low"], *beta2), square)
         state["v"].copy_(v)
         state["v_low"].copy_(v_low)

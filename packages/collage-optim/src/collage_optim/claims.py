@@ -102,6 +102,24 @@ def effective_descent(seed: int, scale: Scale, device: str) -> dict[str, float |
 
 
 @METHOD.claim(
+    "effective-descent-small",
+    where="definition of EDQ; figure of EDQ",
+    says="The same from small initial weights, N(0, 0.02^2).",
+    expect=[less("ratio_plain", than=0.4), greater("ratio_light", than=0.999), greater("ratio_plus", than=0.999)],
+    smoke=SMOKE,
+    cpu=Scale(seeds=8, steps=300, width=64, heads=4, layers=2, std=0.02),
+    full=FULL,
+    tolerance=5e-2,
+    note="All claims were first run from these weights, and all but this one held: 71 % of the updates of plain "
+    "bfloat16 are lost, but small weights keep the large ones, and its EDQ ratio is 0.64. The others now start from "
+    "the weights that torch's modules make, where 90 % are lost and the ratio is 0.22.",
+)
+def effective_descent_small(seed: int, scale: Scale, device: str) -> dict[str, float | list[float]]:
+    """As `effective_descent`."""
+    return effective_descent(seed, scale, device)
+
+
+@METHOD.claim(
     "states",
     where="section 3",
     says="Lost updates of the weights are the culprit, not the precision of Adam's moments.",
@@ -169,10 +187,12 @@ def float8(seed: int, scale: Scale, device: str) -> dict[str, float]:
     cpu=CPU,
     full=FULL,
     tolerance=1e-2,
+    note="The first run divided the factor out of the float16 gradients again: v underflowed and seed 0 gave NaN. Adam "
+    "does not depend on the factor, so it now stays in.",
 )
 def float16(seed: int, scale: Scale, device: str) -> dict[str, float]:
-    """Validation loss with float16 weights and a loss scaled by 2^10; eps = 1e-7 is the smallest that float16 holds."""
-    options = {"dtype": torch.float16, "loss_scale": 2.0**10, "eps": 1e-7}
+    """Validation loss with float16 weights; the factor 2^10 stays in loss, gradients, clipping and eps."""
+    options = {"dtype": torch.float16, "loss_scale": 2.0**10, "eps": 1e-7 * 2.0**10}
     return {mode: _train(seed, scale, device, mode, **options).loss for mode in ("plus", "fp32_master")}
 
 

@@ -82,7 +82,7 @@ def strict_step(c: Views, h: Hyper, scratch: Scratch, raw: Tensor | None = None)
     if h.mode == "plus":
         second = MCF(v, c["exp_avg_sq_lo"])
         mul_(second, from_float(h.betas[1], v.dtype, v.device), scratch=tuple(buffers))
-        torch.mul(g, g, out=update).mul_(1.0 - h.betas[1])
+        torch.mul(g, 1.0 - h.betas[1], out=update).mul_(g)  # in this order g^2 does not overflow float16
         grow_(second, update, robust=h.robust, scratch=tuple(buffers))
     else:
         v.mul_(h.betas[1]).addcmul_(g, g, value=1.0 - h.betas[1])

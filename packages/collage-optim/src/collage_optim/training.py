@@ -36,16 +36,21 @@ class Block(nn.Module):
 
 
 class TinyGPT(nn.Module):
-    """A GPT with learned positions; logits (batch, length, symbols) from codes (batch, length)."""
+    """A GPT with learned positions; logits (batch, length, symbols) from codes (batch, length).
 
-    def __init__(self, symbols: int, width: int, heads: int, layers: int, length: int) -> None:
+    Weights start as torch's modules make them (embeddings from N(0, 1)), or all from N(0, std^2).
+    """
+
+    def __init__(
+        self, symbols: int, width: int, heads: int, layers: int, length: int, std: float | None = None
+    ) -> None:
         super().__init__()
         self.tokens, self.positions = nn.Embedding(symbols, width), nn.Embedding(length, width)
         self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, symbols, bias=False)
         for module in self.modules():
-            if isinstance(module, nn.Linear | nn.Embedding):
-                nn.init.normal_(module.weight, std=0.02)
+            if std is not None and isinstance(module, nn.Linear | nn.Embedding):
+                nn.init.normal_(module.weight, std=std)
 
     def forward(self, codes: Tensor) -> Tensor:
         """Next-symbol logits."""
@@ -86,9 +91,10 @@ def train_gpt(
     dtype: torch.dtype = torch.bfloat16,
     loss_scale: float = 1.0,
     every: int = 10,
+    std: float | None = None,
     device: str = "cpu",
 ) -> Run:
-    """Train with gradients clipped to norm 1; initial weights and the order of data depend on the seed alone.
+    """Train with gradients clipped to norm 1, times the loss scale; weights and the order of data depend on the seed.
 
     Args:
         text: characters.
@@ -103,14 +109,15 @@ def train_gpt(
         batch: windows per step.
         warmup: steps of linear warm-up.
         dtype: of the weights; float32 for a control.
-        loss_scale: factor on the loss, divided out of the gradients in 16 bits (loss scaling for float16).
+        loss_scale: factor on the loss that stays in the gradients, on whose scale Adam does not depend (for float16).
         every: steps between measurements of precision.
+        std: of the initial weights; None for those of torch's modules.
         device: where to train.
     """
     where = pick_device(device)
     generator = rng(seed, "cpu")
     with isolated(seed):
-        model = TinyGPT(len(text.symbols), width, heads, layers, length)
+        model = TinyGPT(len(text.symbols), width, heads, layers, length, std)
     model = model.to(device=where, dtype=dtype)
     params = list(model.parameters())
     optimizer = make(params)
@@ -122,10 +129,7 @@ def train_gpt(
         codes, targets = batches(text.train, length, batch, generator)
         loss = wide_loss(model, codes.to(where), targets.to(where))
         (loss * loss_scale).backward()
-        if loss_scale != 1.0:
-            for p in params:
-                p.grad.div_(loss_scale)
-        nn.utils.clip_grad_norm_(params, 1.0)
+        nn.utils.clip_grad_norm_(params, loss_scale)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         run.losses.append(loss.item())
