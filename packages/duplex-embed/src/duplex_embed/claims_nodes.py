@@ -94,6 +94,10 @@ def unseen_nodes(seed: int, scale: Scale, device: str) -> Output:
     cpu=Scale(5, nodes=10_000, dim=32, epochs=150, label_epochs=1000),
     full=Scale(3, needs="one GPU, about an hour", nodes=10_000, dim=128, epochs=3000, label_epochs=1000),
     tolerance=0.05,
+    note=(
+        "Above the trivial level in everything; labels at the margin of 0.2 that was asked for (0.21 against 0.01, in "
+        "24 classes and from links alone)."
+    ),
 )  # fmt: skip
 def one_embedding(seed: int, scale: Scale, device: str) -> Output:
     """Sympy's imports; with the training curves and decoded pairs for the figures."""
@@ -131,6 +135,12 @@ def one_embedding(seed: int, scale: Scale, device: str) -> Output:
     cpu=Scale(5, edges=62_500, dim=16),
     full=Scale(5, needs="32 GiB of memory", edges=625_000, dim=16),
     tolerance=10.0,
+    note=(
+        "The fit of memory is an artefact of how it was measured: in one process the allocator keeps the pages of "
+        "earlier runs, so that small graphs seem to take none. At a million edges it is 1.2 to 1.7 GiB (d = 16). Time "
+        "rises by 4.7 and then by 6.8 for four times the edges: beyond the caches, looking up nodes at random is "
+        "dearer. Both to be measured again in processes of their own; the gates stay."
+    ),
 )
 def scaling(seed: int, scale: Scale, device: str) -> Output:
     """One epoch and one embedding of random acyclic graphs with 4 edges a node, of E, 4 E and 16 E edges."""
