@@ -84,6 +84,15 @@ def test_a_space_smaller_than_its_budget():
     assert run.scores.maximum == 9
 
 
+def test_a_table_too_sparse_for_equal_budgets():
+    sparse = additive(missing=0.97)
+    with pytest.warns(kr.MeasurementWarning, match="of 60 variants of a plate were found"):
+        kr.run_campaign("random", sparse, rounds=0, batch=60, predictor=CHEAP)
+    two = kr.Landscape(sparse.space, sparse.codes[:1], sparse.fitness[:1])
+    with pytest.raises(ValueError, match="must be measured in the landscape, got none of .*observed"):
+        kr.run_campaign("random", two, rounds=0, batch=2, predictor=CHEAP)
+
+
 def test_evaluation_and_summary():
     found = kr.evaluate(["random", "active"], LANDSCAPE, rounds=1, seeds=2, batch=15, predictor=CHEAP)
     assert found.table.shape == (4, 10)

@@ -185,6 +185,61 @@ def test_constraints_of_the_laboratory():
     assert kr.codon_residues("NNK") == kr.RESIDUES
 
 
+@pytest.mark.parametrize(
+    ("limits", "sites", "sizes"),
+    [
+        ({"max_mutations": 1}, 4, [24, 24, 24, 5]),  # 77 in all: the parent and 4 · 19
+        ({"max_mutations": 1}, 8, [24, 24, 24, 24]),
+        ({"residues_per_site": 2}, 4, [24, 24, 24, 24]),
+        ({"residues_per_site": 2, "max_mutations": 5}, 8, [24, 24, 24, 24]),
+    ],
+)
+def test_plates_are_full_under_narrow_constraints(limits, sites, sizes):
+    constraints = kr.PlateConstraints(**limits)
+    evolution = kr.DirectedEvolution(
+        "MKVTDYGW", list(range(1, sites + 1)), batch=24, walk=QUICK, predictor=CHEAP, constraints=constraints
+    )
+    found = []
+    for _ in range(3):
+        advance(evolution)
+        found.append(len(evolution.fitness) - sum(found))
+    assert len(np.unique(evolution.codes, axis=0)) == 72
+    last = evolution.space.encode(evolution.recommend()["variant"].tolist())
+    assert [*found, len(last)] == sizes
+    assert constraints.admits(evolution.space, np.concatenate([evolution.codes, last])).all()
+    assert len(constraints.affordable(evolution.space, last, 24)) == len(last)
+
+
+def test_features_of_a_language_model_are_those_the_predictor_learned_from():
+    for options in ({"plm": "scales"}, {"plm": kr.OneHotEncoder()}, {"plm": "scales", "finetune": True}):
+        walk = kr.WalkSettings(steps=100, walks=5, adapt=5, context=1, **options)
+        evolution = advance(campaign(features="plm", walk=walk), 2)
+        surrogate = evolution.surrogate()
+        before = surrogate.features(evolution.codes).copy()
+        evolution.ask()
+        assert evolution.surrogate() is surrogate
+        assert (surrogate.features(evolution.codes) == before).all()
+
+
+def test_a_campaign_with_features_of_a_language_model_goes_on_after_loading(tmp_path):
+    walk = kr.WalkSettings(steps=50, walks=5, adapt=5, context=1)
+    evolution = advance(campaign(features="plm", walk=walk), 2)
+    evolution.save(tmp_path / "plm")
+    pd.testing.assert_frame_equal(kr.DirectedEvolution.load(tmp_path / "plm").ask(), evolution.ask())
+
+
+@pytest.mark.filterwarnings("ignore::knowrlm.MeasurementWarning")
+def test_a_mean_counts_every_measurement(tmp_path):
+    evolution = campaign()
+    for value in (1.0, 4.0, 4.0):
+        evolution.tell(pd.DataFrame({"variant": ["VTD"], "fitness": [value]}))
+    evolution.save(tmp_path / "run")
+    again = kr.DirectedEvolution.load(tmp_path / "run")
+    for kept in (evolution, again):
+        assert kept.fitness.tolist() == [3.0]
+        assert kept.tell(pd.DataFrame({"variant": ["VTD"], "fitness": [7.0]})).fitness.tolist() == [4.0]
+
+
 def test_diverse_plates_lie_farther_apart():
     def spread(**options):
         evolution = advance(campaign(batch=24, **options))

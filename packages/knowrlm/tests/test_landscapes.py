@@ -1,6 +1,8 @@
 """Landscapes from files in the field's formats and from generators; graphs in and out."""
 
 import json
+import os
+from pathlib import Path
 
 import knowrlm as kr
 import networkx as nx
@@ -40,6 +42,31 @@ def test_the_public_table_of_gb1(tmp_path, kind):
     np.testing.assert_allclose(landscape.measure(codes), frame["Fitness"])
     assert np.isnan(landscape.measure(landscape.space.codes(np.array([0, 1])))).any()  # not measured is not zero
     assert "GB1_landscape" in repr(landscape)
+
+
+@pytest.mark.parametrize(("name", "size", "best", "maximum"), [
+    ("GB1.xlsx", 149_361, "FWAA", 8.76), ("PhoQ.xlsx", 140_517, "TEMH", 133.594)
+])  # fmt: skip
+def test_the_measured_tables_where_they_are(name, size, best, maximum):
+    """The public tables of GB1 and PhoQ, in the folder that KNOWRLM_LANDSCAPES names."""
+    path = Path(os.environ.get("KNOWRLM_LANDSCAPES", ".")) / name
+    if not path.exists():
+        pytest.skip("measured tables of GB1 and PhoQ")
+    landscape = kr.load_landscape(path)
+    assert len(landscape) == size
+    assert landscape.maximum == pytest.approx(maximum, rel=1e-3)
+    assert landscape.space.decode(landscape.codes[[landscape.fitness.argmax()]]) == [best]
+
+
+def test_the_public_table_of_phoq(tmp_path):
+    """Only the residues at the sites, the parent AVST by its distance 0, and no fitness for some."""
+    rows = {"Variants": ["TEMH", "AVST", "QHDG", "AVSA"], "HD": [4, 0, 4, 1], "Fitness": [133.594, 3.29, 110.386, 0.0]}
+    pd.DataFrame(rows).to_excel(tmp_path / "PhoQ.xlsx", index=False)
+    landscape = kr.load_landscape(tmp_path / "PhoQ.xlsx")
+    assert (landscape.space.parent, landscape.space.k) == ("AVST", 4)
+    assert landscape.maximum == 133.594
+    assert landscape.measure(landscape.space.encode(["QHDG", "AVST"])).tolist() == [110.386, 3.29]
+    assert np.isnan(landscape.measure(landscape.space.encode(["AAAA"]))).all()
 
 
 def test_only_the_letters_at_the_sites():

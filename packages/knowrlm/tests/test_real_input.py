@@ -52,9 +52,9 @@ def test_a_campaign_on_it_from_files(antibodies, tmp_path):
 def test_whole_space_prediction_stays_small():
     space = kr.VariantSpace("ACDE", [1, 2, 3, 4])
     gen = np.random.default_rng(0)
-    codes = space.sample(200, gen)
+    codes = space.sample(60, gen)
     predictor = kr.EnsemblePredictor(["ridge", "svr", "extra_trees"], top=3)
-    surrogate = kr.Surrogate(kr.FeatureMap(space), predictor).fit(codes, gen.normal(size=200))
+    surrogate = kr.Surrogate(kr.FeatureMap(space), predictor).fit(codes, gen.normal(size=60))
     begun = time.perf_counter()
     table = surrogate.table
     assert table.shape == (3, 160_000)
@@ -77,6 +77,15 @@ def test_a_spreadsheet_as_people_keep_it(tmp_path):
     with pytest.warns(kr.MeasurementWarning, match="1 of 3 variants have no fitness"):
         evolution.tell(tmp_path / "plate.csv")
     assert evolution.fitness.tolist() == [1.0, 0.2]
+
+
+@pytest.mark.parametrize("kind", ["csv", "xlsx"])
+def test_two_sites_may_hold_asparagine_and_alanine(tmp_path, kind):
+    """ "NA" is a variant, not a missing value."""
+    frame, path = pd.DataFrame({"variant": ["NA", "VC"], "fitness": [1.0, 3.0]}), tmp_path / f"plate.{kind}"
+    frame.to_csv(path, index=False) if kind == "csv" else frame.to_excel(path, index=False)
+    evolution = kr.DirectedEvolution("MKVT", [1, 2]).tell(path)
+    assert evolution.space.decode(evolution.codes) == ["NA", "VC"]
 
 
 def test_the_import_brings_no_extra():

@@ -1,17 +1,19 @@
 """Methods compared at equal numbers of measurements, over seeds (Section 4, Tables 1 and 3)."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
-from offprints.checks import Problems, require_choice, require_range
+from offprints.checks import Problems, message, require_choice, require_range
 from offprints.progress import track
 from offprints.seeding import rng, spawn
 
 from knowrlm.evolve import DirectedEvolution
 from knowrlm.graph import AminoAcidGraph
 from knowrlm.landscape import Landscape, Oracle
+from knowrlm.measurements import MeasurementWarning
 from knowrlm.metrics import Scores, ndcg, scores
 from knowrlm.predictor import EnsemblePredictor
 from knowrlm.search import propose_adalead, propose_genetic, propose_tree
@@ -112,11 +114,12 @@ def run_campaign(
     """One first plate, `rounds` further ones, one last: batch · (rounds + 2) measurements in all (Algorithm 1).
 
     Every method gets the same predictor and features; those that start from clusters get the same first plate as the
-    walks. Variants without a measurement in the landscape are left out and cost nothing. `zero_shot` scores (n, k)
+    walks. Variants without a measurement in the landscape are left out and cost nothing; a warning says so where ten
+    proposals do not fill a plate. `zero_shot` scores (n, k)
     variants for ftMLDE, such as `lambda codes: -model.nll(...)` of `UniRep`; by default they are near on the graph.
 
     Raises:
-        ValueError: if the method is unknown or a number is out of range.
+        ValueError: if the method is unknown, a number is out of range, or nothing proposed was measured.
     """
     require_choice("method", method, METHODS)
     require_range("rounds", rounds, low=0, integer=True)
@@ -163,6 +166,17 @@ class _Run:
             tries += 1
             if not len(codes):
                 break
+        got, tried = len(self.codes) - start, len(self.codes) + len(self.failed)
+        if not len(self.codes):
+            hint = "Pass allowed='observed' to the landscape."
+            raise ValueError(message("proposed variants", "measured in the landscape", f"none of {tried}", hint))
+        if got < n and tried < self.landscape.space.size:
+            warnings.warn(
+                f"{got} of {n} variants of a plate were found in {self.landscape.name}: too few of its space are "
+                "measured for equal numbers. Pass allowed='observed' to the landscape.",
+                MeasurementWarning,
+                stacklevel=2,
+            )
         self.sizes.append(len(self.codes))
         return self.codes[start:], self.fitness[start:]
 

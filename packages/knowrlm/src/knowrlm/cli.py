@@ -71,7 +71,7 @@ def _plate(options: argparse.Namespace) -> int:
 
 
 def _simulate(options: argparse.Namespace) -> int:
-    landscape = load_landscape(options.landscape)
+    landscape = load_landscape(options.landscape, allowed="observed")
     found = evaluate(
         options.methods.split(","), landscape, rounds=options.rounds, seeds=options.seeds, batch=options.batch,
         walk=WalkSettings(steps=options.steps, plm=options.plm),

@@ -62,6 +62,11 @@ class PlateConstraints:
                 if getattr(self, name) is not None:
                     problems.check(require_range, name, getattr(self, name), low=1, integer=True)
 
+    @property
+    def narrow(self) -> bool:
+        """Whether more is constrained than the residues of each site, so that few variants of a space may be left."""
+        return self.max_mutations is not None or self.residues_per_site is not None
+
     def restrict(self, space: VariantSpace) -> VariantSpace:
         """The space with the residues that remain; the parent's own always do.
 
@@ -90,13 +95,13 @@ class PlateConstraints:
         """Places of at most n variants, in the order given, that keep within `residues_per_site`."""
         if self.residues_per_site is None:
             return np.arange(min(n, len(codes)))
-        used: list[set[int]] = [{int(a)} for a in space.wild_type]
-        chosen = []
-        for place, row in enumerate(np.asarray(codes)):
-            if len(chosen) == n:
-                break
-            new = [seen | {int(a)} for seen, a in zip(used, row, strict=True)]
-            if all(len(seen) <= self.residues_per_site + 1 for seen in new):
-                chosen.append(place)
-                used = new
+        codes, sites = np.asarray(codes, dtype=np.int64), np.arange(space.k)
+        used = np.zeros((space.k, 20), dtype=bool)
+        used[sites, space.wild_type] = True
+        left, chosen = np.arange(len(codes)), []
+        while len(left) and len(chosen) < n:
+            chosen.append(left[0])
+            used[sites, codes[left[0]]] = True
+            spent = used.sum(axis=1) > self.residues_per_site
+            left = left[1:][(~spent | used[sites, codes[left[1:]]]).all(axis=1)]
         return np.array(chosen, dtype=np.int64)

@@ -2,17 +2,19 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from offprints.checks import message, require_kind, require_range
+from offprints.checks import message, require_choice, require_kind, require_range
 from offprints.device import pick_device
 from offprints.seeding import isolated, rng, spawn
 from torch import nn
 
 from knowrlm.constraints import PlateConstraints
-from knowrlm.encode import FeatureMap
+from knowrlm.encode import KINDS, FeatureMap
+from knowrlm.filling import filling
 from knowrlm.graph import AminoAcidGraph
 from knowrlm.measurements import MeasurementWarning, average, read_measurements, warn_of_scale
 from knowrlm.plates import plate_frame
@@ -83,11 +85,14 @@ class DirectedEvolution:
         self.constraints = constraints if constraints is not None else PlateConstraints()
         self.diverse, self.device = diverse, pick_device(device)
         self.space = self.constraints.restrict(VariantSpace(parent, sites, allowed=allowed))
+        for kind in features.split("+"):
+            require_choice("features", kind, KINDS)
         self.features = features
         self.predictor = predictor if predictor is not None else EnsemblePredictor(random_state=random_state)
         self.codes = np.empty((0, self.space.k), dtype=np.int8)
         self.fitness = np.empty(0)
         self.plate_of = np.empty(0, dtype=np.int64)
+        self.repeats = np.empty(0, dtype=np.int64)
         self.excluded = np.empty((0, self.space.k), dtype=np.int8)
         self.round = 0
         self.policy: KnowledgePolicy | None = None
@@ -97,13 +102,11 @@ class DirectedEvolution:
         self._encoder: nn.Module | None = None
         self._surrogate: Surrogate | None = None
 
-    # ---- the loop
-
     def ask(self, n: int | None = None) -> pd.DataFrame:
         """The next plate: columns variant, sequence, mutations, predicted, spread, why.
 
-        Exactly n variants (`batch` by default), all new and different, unless fewer are left. Asking again before
-        telling gives the same plate.
+        Exactly n variants (`batch` by default), all new and different, unless fewer are left, or the constraint
+        `residues_per_site` leaves fewer next to the best ones. Asking again before telling gives the same plate.
 
         Raises:
             ValueError: if nothing is left to propose.
@@ -118,8 +121,8 @@ class DirectedEvolution:
     ) -> "DirectedEvolution":
         """Add measurements: a frame or a .csv, .tsv or .xlsx file with a column of variants and one of fitness.
 
-        Warns of rows without fitness, of repeated variants that disagree (the mean is taken), and of a plate that looks
-        as if it were on another scale than those before.
+        Warns of rows without fitness, of repeated variants that disagree (the mean is taken, every table
+        counting once), and of a plate that looks as if it were on another scale than those before.
 
         Raises:
             ValueError: as `read_measurements`.
@@ -138,12 +141,15 @@ class DirectedEvolution:
         plates = [
             self.plate_of[known[row.tobytes()]] if old else self.round for row, old in zip(codes, seen, strict=True)
         ]
-        merged, values = average(np.concatenate([self.codes, codes]), np.concatenate([self.fitness, fitness]))
+        joined = np.concatenate([self.codes, codes]), np.concatenate([self.fitness, fitness])
+        merged, values, self.repeats = average(*joined, np.concatenate([self.repeats, np.ones(len(codes), np.int64)]))
         plate = {row.tobytes(): number for row, number in zip(codes, plates, strict=True)}
         plate |= {row.tobytes(): number for row, number in zip(self.codes, self.plate_of, strict=True)}
         self.codes, self.fitness = merged, values
         self.plate_of = np.array([plate[row.tobytes()] for row in merged], dtype=np.int64)
         self._pending = self._surrogate = None
+        if self.walk.plm == "scales":
+            self._encoder = None  # it is adapted to the library
         return self
 
     def exclude(self, codes: np.ndarray) -> "DirectedEvolution":
@@ -190,9 +196,8 @@ class DirectedEvolution:
         require_range("measured variants", len(self.fitness), low=1, integer=True, hint="Call ask and tell first.")
         surrogate = self.surrogate()
         if self.space.enumerable:
-            every = surrogate.best(min(self.space.size, 50 * n + len(self.fitness)), self.beta)
-            if self.constraints.max_mutations is not None:
-                every = surrogate.best(self.space.size, self.beta)
+            wanted = 50 * n + len(self.fitness) + len(self.excluded)
+            every = surrogate.best(self.space.size if self.constraints.narrow else wanted, self.beta)
         else:
             best = self.codes[np.argsort(-self.fitness, kind="stable")[:20]]
             parts = [self.space.neighbours(row) for row in best]
@@ -238,8 +243,6 @@ class DirectedEvolution:
         """What was measured so far, plate by plate."""
         return EvolutionReport.of(self.fitness, self.plate_of, self.batch, self.log)
 
-    # ---- the parts
-
     def _sample(self, n: int, gen: np.random.Generator) -> np.ndarray:
         if self._sampler is None:
             self._sampler = ClusterSampler(self.space, self.graph, seed=self.random_state)
@@ -248,7 +251,8 @@ class DirectedEvolution:
         found = self._free(self._sampler.propose(wanted, gen, self.codes, fitness))
         found = found[self.constraints.affordable(self.space, found, n)]
         if len(found) < n:  # the clustered pool is used up, or too narrow for the constraints
-            more = self._free(variant_pool(self.space, 200_000, gen))
+            size = self.space.size if self.constraints.narrow and self.space.enumerable else 200_000
+            more = self._free(variant_pool(self.space, size, gen))
             more = gen.permutation(more[~rows_in(more, found)])
             joined = np.concatenate([found, more])
             found = joined[self.constraints.affordable(self.space, joined, n)]
@@ -257,9 +261,12 @@ class DirectedEvolution:
     def _walked(self, surrogate: Surrogate, seed: int) -> dict[bytes, tuple[float, Visit]]:
         settings = self.walk
         seeing = self.space if settings.context is None else self.space.cropped(settings.context)
+        encoder = self._encoder_for(seeing)
+        if settings.finetune:  # the features of the predictor and a module of the user stay as they are
+            encoder = deepcopy(encoder)
         with isolated(seed):  # the heads draw their weights from torch's global state
             self.policy = KnowledgePolicy(
-                seeing, self._adapted(seeing), reference=settings.reference, temperature=settings.temperature,
+                seeing, encoder, reference=settings.reference, temperature=settings.temperature,
                 knowledge=settings.knowledge, finetune=settings.finetune, device=self.device,
             )  # fmt: skip
         library = Library(self.codes, self.fitness)
@@ -272,24 +279,29 @@ class DirectedEvolution:
         self.log = trainer.train(settings.steps, learn=settings.learn)
         return self.log.visited
 
-    def _adapted(self, seeing: VariantSpace) -> nn.Module:
-        """The encoder: the offline one is made anew and trained on the library, any other is loaded once."""
-        settings, length = self.walk, len(seeing.parent)
-        if settings.plm != "scales" and self._encoder is not None and not settings.finetune:
-            return self._encoder
-        self._encoder = load_plm(
-            settings.plm, length=length, graph=self.graph, seed=self.random_state, device=self.device
-        )
-        if settings.plm == "scales" and isinstance(self._encoder, EsmEncoder):
-            sites = [site - 1 for site in seeing.sites]
-            adapt(self._encoder, seeing.tokens(self.codes), sites=sites, steps=settings.adapt, seed=self.random_state)
+    def _encoder_for(self, seeing: VariantSpace) -> nn.Module:
+        """The encoder of this library: the offline one is made anew for each, any other is loaded once."""
+        if self._encoder is None:
+            settings = self.walk
+            with isolated(self.random_state):  # reading a model may draw weights that its file then replaces
+                self._encoder = load_plm(
+                    settings.plm,
+                    length=len(seeing.parent),
+                    graph=self.graph,
+                    seed=self.random_state,
+                    device=self.device,
+                )
+            if settings.plm == "scales" and isinstance(self._encoder, EsmEncoder):
+                sites = [site - 1 for site in seeing.sites]
+                tokens = seeing.tokens(self.codes)
+                adapt(self._encoder, tokens, sites=sites, steps=settings.adapt, seed=self.random_state)
         return self._encoder
 
     def _embed(self, codes: np.ndarray) -> np.ndarray:
         import torch
 
         seeing = self.space if self.walk.context is None else self.space.cropped(self.walk.context)
-        encoder = self._encoder if self._encoder is not None else self._adapted(seeing)
+        encoder = self._encoder_for(seeing)
         tokens = torch.from_numpy(seeing.tokens(codes).astype(np.int64)).to(self.device)
         places = [site - 1 for site in seeing.sites]
         with torch.no_grad():
@@ -302,13 +314,13 @@ class DirectedEvolution:
         walked = self._free(np.array([np.frombuffer(key, dtype=np.int8) for key in visited]))
         walked = self._ranked(walked, surrogate, n)
         if len(walked) < n:  # the walks did not come far enough: fill up with the best predictions elsewhere
-            pool = (
-                surrogate.best(20 * n + len(self.codes))
-                if self.space.enumerable
-                else variant_pool(self.space, 5000, gen)
-            )
-            pool = self._free(pool)
-            pool = self._ranked(pool[~rows_in(pool, walked)], surrogate, n - len(walked)) if len(pool) else pool
+            wanted = 20 * n + len(self.codes) + len(self.excluded)
+            pool = self._free(filling(surrogate, self.constraints, wanted, walked, gen))
+            pool = pool[~rows_in(pool, walked)]
+            if not self.constraints.narrow:
+                pool = self._ranked(pool, surrogate, n - len(walked))
+            elif len(pool):
+                pool = pool[np.argsort(-surrogate.acquire(pool, self.beta), kind="stable")]
             joined = np.concatenate([walked, pool])
             walked = joined[self.constraints.affordable(self.space, joined, n)]
         reasons = []
@@ -332,7 +344,8 @@ class DirectedEvolution:
         if not len(codes):
             return np.empty((0, self.space.k), dtype=np.int8)
         taken = np.concatenate([self.codes, self.excluded])
-        return codes[~rows_in(codes, taken) & self.constraints.admits(self.space, codes)]
+        codes = codes[self.constraints.admits(self.space, codes)]
+        return codes[~rows_in(codes, taken)]
 
     def _required(self, codes: np.ndarray) -> np.ndarray:
         if not len(codes):

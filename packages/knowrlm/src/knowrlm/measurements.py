@@ -12,6 +12,7 @@ from knowrlm.space import VariantSpace
 
 VARIANT_COLUMNS = ("variant", "variants", "aacombo", "combo", "mutant", "mutations", "mutated_sequence", "sequence")
 FITNESS_COLUMNS = ("fitness", "dms_score", "score")
+MISSING = ["", "NaN", "nan"]  # of a table's cells; "NA" is a variant of two residues
 SCALE_JUMP, REPEAT_JUMP, FEW = 10.0, 3.0, 5
 
 
@@ -35,12 +36,10 @@ def read_table(source: str | Path | pd.DataFrame, sheet: str | int = 0) -> pd.Da
         raise FileNotFoundError(f"no file {path}.")
     kind = path.suffix.lower()
     if kind in (".csv", ".tsv", ".txt"):
-        return pd.read_csv(
-            path, sep="," if kind == ".csv" else "\t", keep_default_na=False, na_values=["", "NaN", "nan"]
-        )
+        return pd.read_csv(path, sep="," if kind == ".csv" else "\t", keep_default_na=False, na_values=MISSING)
     if kind in (".xlsx", ".xlsm"):
         try:
-            return pd.read_excel(path, sheet_name=sheet)
+            return pd.read_excel(path, sheet_name=sheet, keep_default_na=False, na_values=MISSING)
         except ImportError as error:
             raise ValueError(f'{path} needs openpyxl: pip install "knowrlm[excel]"') from error
     raise ValueError(message(str(path), "a .csv, .tsv or .xlsx file", path.suffix or "no suffix"))
@@ -86,7 +85,12 @@ def read_measurements(
     frame = read_table(table)
     names = find_column(frame, variant, VARIANT_COLUMNS, "variant")
     values = _numbers(frame[find_column(frame, fitness, FITNESS_COLUMNS, "fitness")])
-    codes = space.encode([str(entry).strip() for entry in frame[names]])
+    entries = ["" if pd.isna(entry) else str(entry).strip() for entry in frame[names]]
+    if "" in entries:
+        raise ValueError(
+            message(f"{names} in row {entries.index('')}", "a variant", "an empty cell", "'WT' is the parent.")
+        )
+    codes = space.encode(entries)
     outside = ~space.contains(codes)
     if outside.any():
         row = int(np.argmax(outside))
@@ -99,18 +103,24 @@ def read_measurements(
             MeasurementWarning,
             stacklevel=2,
         )
-    return average(codes[~missing], values[~missing])
+    return average(codes[~missing], values[~missing])[:2]
 
 
-def average(codes: np.ndarray, fitness: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Distinct variants in order of appearance with the mean of their measurements; warns where these disagree."""
+def average(
+    codes: np.ndarray, fitness: np.ndarray, repeats: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Distinct variants in order of appearance, the mean of their measurements, and how many these were.
+
+    Warns where measurements disagree. A value that is a mean already counts `repeats` times.
+    """
+    repeats = np.ones(len(codes), dtype=np.int64) if repeats is None else repeats
     if not len(codes):
-        return codes, fitness
+        return codes, fitness, repeats
     _, first, group = np.unique(codes, axis=0, return_index=True, return_inverse=True)
     group = group.ravel()
-    count = np.bincount(group)
-    mean = np.bincount(group, fitness) / count
-    spread = np.bincount(group, (fitness - mean[group]) ** 2) / count
+    count = np.bincount(group, repeats)
+    mean = np.bincount(group, fitness * repeats) / count
+    spread = np.bincount(group, repeats * (fitness - mean[group]) ** 2) / count
     tolerance = 1e-9 * max(1.0, float(np.abs(fitness).max()))
     if (conflicts := int((np.sqrt(spread) > tolerance).sum())) > 0:
         warnings.warn(
@@ -119,7 +129,7 @@ def average(codes: np.ndarray, fitness: np.ndarray) -> tuple[np.ndarray, np.ndar
             stacklevel=3,
         )
     order = np.argsort(first)
-    return codes[first[order]], mean[order]
+    return codes[first[order]], mean[order], count[order].astype(np.int64)
 
 
 def warn_of_scale(known: np.ndarray, before: np.ndarray, codes: np.ndarray, fitness: np.ndarray) -> None:

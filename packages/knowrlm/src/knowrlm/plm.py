@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from offprints.checks import message, require_kind, require_range
+from offprints.checks import message, require_choice, require_kind, require_range
 from offprints.device import pick_device
 from offprints.seeding import isolated, rng
 from torch import Tensor, nn
@@ -206,8 +206,9 @@ def load_plm(
     if plm == "scales":
         return scales_encoder(graph, length=length, seed=seed).to(where)
     if str(plm).startswith("unirep-"):
-        from knowrlm.unirep import load_unirep
+        from knowrlm.unirep import SIZES, load_unirep
 
+        require_choice("plm", str(plm), [f"unirep-{size}" for size in SIZES])
         return load_unirep(int(str(plm).removeprefix("unirep-"))).to(where)
     folder = Path(plm)
     if not (folder / "config.json").exists():

@@ -18,7 +18,8 @@ class EvolutionReport:
 
     Attributes:
         history: columns plate, measured (so far), best (so far), top (mean of the best `batch` so far), mean (of the
-        plate). reward: mean predicted fitness at every step of the last walk; empty before it.
+            plate).
+        reward: mean predicted fitness at every step of the last walk; empty before it.
         window: mean lower end of its windows.
     """
 

@@ -8,6 +8,7 @@ from torch import nn
 
 from knowrlm.policy import REFERENCES
 from knowrlm.ppo import PPOConfig
+from knowrlm.window import SlidingWindow
 
 
 @dataclass(frozen=True)
@@ -55,4 +56,5 @@ class WalkSettings:
             for name in ("steps", "walks", "max_steps"):
                 problems.check(require_range, name, getattr(self, name), low=1, integer=True)
             problems.check(require_range, "temperature", self.temperature, low=0)
+            problems.check(SlidingWindow, 1, self.window)
             problems.check(require_choice, "reference", self.reference, REFERENCES)

@@ -158,7 +158,7 @@ class VariantSpace:
 
     def _encode(self, variant: str) -> np.ndarray:
         require_kind("variant", variant, str)
-        if variant.upper() in ("WT", "") or variant == "_wt":
+        if variant.upper() in ("WT", "_WT"):
             return self.wild_type
         if any(letter.isdigit() for letter in variant):
             return self._mutated([part.strip() for part in re.split("[;:,]", variant)])

@@ -31,6 +31,7 @@ def save_campaign(campaign: DirectedEvolution, path: str | Path) -> Path:
         "codes": campaign.codes,
         "fitness": campaign.fitness,
         "plate": campaign.plate_of,
+        "repeats": campaign.repeats,
         "excluded": campaign.excluded,
         "distances": campaign.graph.distances,
     }
@@ -86,6 +87,7 @@ def load_campaign(path: str | Path, *, plm: nn.Module | None = None, device: str
         beta=config["beta"], diverse=config["diverse"], random_state=config["random_state"], device=device,
     )  # fmt: skip
     campaign.codes, campaign.fitness, campaign.plate_of = tensors["codes"], tensors["fitness"], tensors["plate"]
+    campaign.repeats = tensors["repeats"]
     campaign.excluded, campaign.round = tensors["excluded"], config["round"]
     return campaign
 
