@@ -7,8 +7,8 @@ import duplex_embed as dx
 import numpy as np
 import pytest
 import torch
-from duplex_embed.graph import FORWARD, NEGATIVE
 from duplex_embed.inputs import node_inputs
+from duplex_embed.pairs import FORWARD, NEGATIVE
 from duplex_embed.training import training_pairs
 from offprints.seeding import rng
 from sklearn.base import clone
@@ -206,7 +206,7 @@ def test_signed_and_weighted_graphs():
     assert dx.hermitian_adjacency(graph).toarray()[tuple(edges[:, popular][:, 0])] == -1
     pairs, types = training_pairs(graph, 1.0, rng(0))
     assert abs(int((types == NEGATIVE).sum()) - int(popular.sum())) <= 24  # pairs both ways count once, by their mean
-    model = fitted(graph, epochs=60, dim=16)
+    model = fitted(graph, epochs=200, dim=16)  # after 60 the margin hung on the seed
     p = model.predict_edges(pairs)
     assert p.shape[1] == 5
     assert p[types == NEGATIVE, NEGATIVE].mean() > p[types == FORWARD, NEGATIVE].mean() + 0.02

@@ -258,3 +258,35 @@ def test_importing_brings_no_heavy_library():
     assert callable(dx.evaluate)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         dx.nothing  # noqa: B018
+
+
+def test_what_is_given_besides_a_graph_counts():
+    plain = Data(edge_index=torch.tensor([[0, 1], [1, 2]]), num_nodes=3)
+    found = dx.as_graph(plain, num_nodes=4, x=torch.ones(4, 2), y=torch.tensor([0, 1, 0, -1]))
+    assert found.num_nodes == 4
+    assert found.features().shape == (4, 2)
+    assert dx.as_graph(found) is found
+    assert dx.as_graph(found, names="abcd").names == ("a", "b", "c", "d")
+    assert dx.as_graph(nx.DiGraph([(0, 1)]), x=torch.ones(2, 1)).x is not None
+
+
+def test_a_stored_zero_is_no_edge():
+    matrix = sparse.coo_array(([1.0, 0.0], ([0, 1], [1, 2])), shape=(3, 3))
+    found = dx.as_graph(matrix)
+    assert found.edge_index.tolist() == [[0], [1]]
+    assert found.weight is None
+
+
+def test_names_in_an_array():
+    model = dx.DUPLEX(dim=4, device="cpu").fit([("a", "b"), ("b", "c")], epochs=1)
+    np.testing.assert_array_equal(
+        model.predict_edges(np.array([["a", "c"]])), model.predict_edges(torch.tensor([[0, 2]]))
+    )
+
+
+@pytest.mark.parametrize("ids", ["9007199254740993 2", "1 nan"])
+def test_numbers_of_nodes_that_floats_do_not_hold_are_refused(tmp_path, ids):
+    file = tmp_path / "large.txt"
+    file.write_text(f"1 2\n{ids}\n")
+    with pytest.raises(ValueError, match="node ids must lie below 2\\^53"):
+        dx.read_snap(file)

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import torch
 from duplex_embed.evaluation import low_degree
-from duplex_embed.graph import BOTH, FORWARD, NONE, REVERSE, unordered
+from duplex_embed.graph import unordered
+from duplex_embed.pairs import BOTH, FORWARD, NONE, REVERSE
 from duplex_embed.splits import LEAKING, non_edges
 from offprints.seeding import rng
 from scipy.sparse.csgraph import connected_components

@@ -12,8 +12,9 @@ from duplex_embed._version import VERSION as __version__
 from duplex_embed.decoder import duplex_loss, hermitian_decode, type_logits
 from duplex_embed.embedding import Embedding
 from duplex_embed.encoder import DualGATEncoder, DualGATLayer
-from duplex_embed.graph import Graph, as_graph, from_networkx, from_pyg, hermitian_adjacency, pair_types
+from duplex_embed.graph import Graph, as_graph, from_networkx, from_pyg, hermitian_adjacency
 from duplex_embed.messages import message_edges
+from duplex_embed.pairs import pair_types
 from duplex_embed.readers import read_edges, read_graph, read_konect, read_npz, read_snap
 from duplex_embed.sampling import Neighborhood, NeighborSampler
 from duplex_embed.splits import LinkSplit, NodeSplit, PairSet, split_edges, split_nodes

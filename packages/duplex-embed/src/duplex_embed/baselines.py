@@ -14,7 +14,8 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from duplex_embed.evaluation import COLUMNS, TASKS
-from duplex_embed.graph import BOTH, FORWARD, NONE, REVERSE, Graph, as_graph, require_pairs
+from duplex_embed.graph import Graph, as_graph
+from duplex_embed.pairs import BOTH, FORWARD, NONE, REVERSE, require_pairs
 from duplex_embed.training import training_pairs
 
 

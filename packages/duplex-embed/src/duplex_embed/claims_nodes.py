@@ -1,23 +1,19 @@
 """Claims about exactness, unseen nodes, several tasks from one embedding, and size."""
 
-import gc
-import time
-
 import numpy as np
 import torch
 from offprints.claims import Scale, exact, greater, less, slope
-from offprints.device import memory_stats, reset_peak
 from offprints.seeding import rng
 
 from duplex_embed._method import METHOD
 from duplex_embed.claims_links import Output, sizes_of
 from duplex_embed.classifier import DUPLEXClassifier
-from duplex_embed.datasets import random_dag
 from duplex_embed.decoder import hermitian_decode
 from duplex_embed.evaluation import evaluate
 from duplex_embed.experiments import graph_of, plain_labels, split_of, tuned_duplex
-from duplex_embed.graph import NONE, as_graph, hermitian_adjacency, pair_types
-from duplex_embed.model import DUPLEX
+from duplex_embed.graph import as_graph, hermitian_adjacency
+from duplex_embed.pairs import NONE, pair_types
+from duplex_embed.probe import cost_in_fresh_process
 from duplex_embed.readout import EmbeddingClassifier, macro_f1
 from duplex_embed.spectral import spectral_ham
 from duplex_embed.splits import split_nodes
@@ -135,27 +131,15 @@ def one_embedding(seed: int, scale: Scale, device: str) -> Output:
     cpu=Scale(5, edges=62_500, dim=16),
     full=Scale(5, needs="32 GiB of memory", edges=625_000, dim=16),
     tolerance=10.0,
-    note=(
-        "The fit of memory is an artefact of how it was measured: in one process the allocator keeps the pages of "
-        "earlier runs, so that small graphs seem to take none. At a million edges it is 1.2 to 1.7 GiB (d = 16). Time "
-        "rises by 4.7 and then by 6.8 for four times the edges: beyond the caches, looking up nodes at random is "
-        "dearer. Both to be measured again in processes of their own; the gates stay."
-    ),
 )
 def scaling(seed: int, scale: Scale, device: str) -> Output:
-    """One epoch and one embedding of random acyclic graphs with 4 edges a node, of E, 4 E and 16 E edges."""
+    """One epoch and one embedding of random acyclic graphs with 4 edges a node, of E, 4 E and 16 E edges.
+
+    Each size in a new process, for the memory's sake; seconds of the processor, all threads together.
+    """
     found: Output = {}
-    DUPLEX(dim=scale.dim, device="cpu").fit(random_dag(scale.edges // 4, seed=seed), epochs=1)  # imports and pools
     for times in (1, 4, 16):
-        graph = random_dag(times * scale.edges // 4, 4.0, seed=seed)
-        gc.collect()
-        reset_peak("cpu")
-        before, seconds = memory_stats("cpu").current, []
-        for _ in range(1 if times == 16 else 2):  # the quicker one: what else runs on the machine only adds
-            start = time.perf_counter()
-            DUPLEX(dim=scale.dim, random_state=seed, device="cpu").fit(graph, epochs=1)
-            seconds.append(time.perf_counter() - start)
-        found[f"seconds_{times}"] = min(seconds)
-        found[f"mebibytes_{times}"] = max(memory_stats("cpu").peak - before, 1) / 2**20
+        spent = cost_in_fresh_process(times * scale.edges, scale.dim, seed)
+        found |= {f"{what}_{times}": value for what, value in spent.items()}
     found["ratio_of_time"] = (found["seconds_16"] / found["seconds_1"]) ** 0.5  # type: ignore[unsupported-operation]
     return found

@@ -5,7 +5,8 @@ from offprints.checks import require_choice, require_range, require_shape
 from offprints.device import full_precision
 from torch import Tensor
 
-from duplex_embed.graph import NONE
+from duplex_embed.pairs import NONE
+from duplex_embed.products import pair_products
 
 NORMS = ("l2", "l1")
 _TARGETS = ((0.0, -1.0), (0.0, 1.0), (1.0, 0.0), (0.0, 0.0), (-1.0, 0.0))
@@ -39,11 +40,13 @@ def hermitian_decode(a: Tensor, th: Tensor, u: Tensor, v: Tensor) -> tuple[Tenso
     require_shape("u", u, (None,))
     require_shape("v", v, tuple(u.shape))
     with full_precision(a.device):
+        if 2 * len(u) < len(a):  # few pairs of many nodes: turn theirs alone
+            a, th = (part.index_select(0, torch.cat((u, v))) for part in (a, th))
+            u, v = torch.arange(len(a), device=a.device).chunk(2)
         if a.dtype in (torch.float16, torch.bfloat16):
             a, th = a.float(), th.float()
-        product = a.index_select(0, u) * a.index_select(0, v)
-        turn = th.index_select(0, u) - th.index_select(0, v)
-        return (product * torch.cos(turn)).sum(1), (product * torch.sin(turn)).sum(1), product.sum(1)
+        re, im, conn = pair_products(torch.cat((a * torch.cos(th), a * torch.sin(th), a), 1), u, v)
+        return re, im, conn
 
 
 def type_logits(re: Tensor, im: Tensor, norm: str = "l2", classes: int = 4) -> Tensor:

@@ -11,7 +11,8 @@ from offprints.checks import require_choice, require_range, require_shape
 
 from duplex_embed._version import DIST, VERSION
 from duplex_embed.decoder import hermitian_decode, type_logits
-from duplex_embed.graph import BOTH, FORWARD, NONE, REVERSE, Graph
+from duplex_embed.graph import Graph
+from duplex_embed.pairs import BOTH, FORWARD, NONE, REVERSE
 
 TASKS = ("existence", "direction", "three", "type")
 

@@ -10,12 +10,21 @@ from offprints.checks import require_choice
 from offprints.seeding import rng
 from sklearn.metrics import roc_auc_score
 
-from duplex_embed.graph import BOTH, FORWARD, NONE, REVERSE, Graph
+from duplex_embed.graph import Graph
+from duplex_embed.pairs import BOTH, FORWARD, NONE, REVERSE
 from duplex_embed.splits import PairSet
 
 TASKS = ("existence", "direction", "three", "type")
 SLICES = ("low_in", "low_out", "low")
 COLUMNS = {"three": (REVERSE, FORWARD, NONE), "type": (REVERSE, FORWARD, BOTH, NONE)}
+
+
+class Scorer(Protocol):
+    """What scores pairs; see `LinkModel`."""
+
+    def predict_edges(self, pairs: torch.Tensor, task: str = "type") -> np.ndarray:
+        """Scores of the pairs."""
+        ...
 
 
 class LinkModel(Protocol):
@@ -114,6 +123,20 @@ def auc(labels: np.ndarray, scores: np.ndarray) -> float:
     """Area under the ROC curve; NaN where there is one class only."""
     # pyrefly: ignore[bad-argument-type]
     return float(roc_auc_score(labels, scores)) if 0 < labels.sum() < len(labels) else float("nan")
+
+
+def validation_auc(model: "Scorer", val: PairSet) -> float:
+    """What models are chosen by: the mean of existence and direction AUC; without either, accuracy of the types."""
+    tasks = link_tasks(val)
+    found = [
+        auc(tasks[name].labels, model.predict_edges(tasks[name].pairs, name))
+        for name in ("existence", "direction")
+        if name in tasks
+    ]
+    found = [score for score in found if not np.isnan(score)]
+    if found:
+        return float(np.mean(found))
+    return float((model.predict_edges(val.pairs).argmax(1) == val.types.numpy()).mean())
 
 
 def evaluate(

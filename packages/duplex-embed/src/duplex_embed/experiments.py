@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from offprints.seeding import isolated, spawn
 
-from duplex_embed.baselines import hope, nerd, svd, with_readout
+from duplex_embed.baselines import SourceTarget, adjacency, hope, nerd, spectral_radius, svd, with_readout
 from duplex_embed.datasets import citation_graph, import_graph
-from duplex_embed.evaluation import LinkModel, degree_buckets, evaluate
+from duplex_embed.evaluation import LinkModel, degree_buckets, evaluate, validation_auc
 from duplex_embed.graph import Graph
 from duplex_embed.model import DUPLEX
 from duplex_embed.peers import fit_peer, matching_width, parameter_count
@@ -62,17 +62,34 @@ def tuned_duplex(name: str, seed: int, sizes: Sizes, device: str) -> DUPLEX:
 
 
 def methods(name: str, seed: int, sizes: Sizes, device: str) -> dict[str, Callable[[], LinkModel]]:
-    """Every method on the same split; the trained ones choose from the same learning rates by the same pairs."""
+    """Every method on the same split; all choose among two settings (SVD has none) by the same pairs."""
     split = split_of(name, seed, sizes.nodes)
-    dual = {"svd": svd, "hope": hope, "nerd": functools.partial(nerd, seed=seed)}
+    dual: dict[str, list[Callable[[Graph, int], SourceTarget]]] = {
+        "svd": [svd],  # has nothing to choose
+        "hope": [functools.partial(hope, beta=beta) for beta in hope_betas(split.train)],
+        "nerd": [functools.partial(nerd, lr=lr, seed=seed) for lr in RATES],
+    }
     found: dict[str, Callable[[], LinkModel]] = {"duplex": lambda: tuned_duplex(name, seed, sizes, device)}
     for peer in ("magnet", "digcn") if name == "networkx" else ("magnet",):
         found[peer] = functools.partial(_tuned_peer, peer, split, seed, sizes, device)
-    for kind, make in dual.items():
-        base = functools.cache(functools.partial(make, split.train, sizes.dim))
+    for kind, makes in dual.items():
+        base = functools.cache(functools.partial(_tuned_dual, makes, split, sizes.dim))
         found[kind] = base
         found[f"{kind}_readout"] = lambda base=base: with_readout(base(), seed)
     return found
+
+
+def hope_betas(graph: Graph) -> tuple[float, float]:
+    """Two decays of the Katz series, as the trained methods have two rates: the default, and a slow one."""
+    radius = spectral_radius(adjacency(graph))
+    limit = np.inf if radius == 0 else 1 / radius
+    return min(0.1, limit / 2), min(0.5, 0.9 * limit)
+
+
+def _tuned_dual(makes: Sequence[Callable[[Graph, int], SourceTarget]], split: LinkSplit, dim: int) -> SourceTarget:
+    """The best of some settings, by the validation pairs."""
+    rivals = [make(split.train, dim) for make in makes]
+    return max(rivals, key=lambda rival: validation_auc(rival, split.val)) if len(rivals) > 1 else rivals[0]
 
 
 def _tuned_peer(kind: str, split: LinkSplit, seed: int, sizes: Sizes, device: str) -> LinkModel:

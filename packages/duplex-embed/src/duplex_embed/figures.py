@@ -9,7 +9,7 @@ from offprints.claims import Runs
 
 from duplex_embed._method import METHOD
 from duplex_embed.experiments import GRAPHS
-from duplex_embed.graph import TYPE_NAMES
+from duplex_embed.pairs import TYPE_NAMES
 
 LINES = {
     "duplex": "DUPLEX",

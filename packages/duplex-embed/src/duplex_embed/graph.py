@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,13 +10,11 @@ import torch
 from offprints.checks import require_finite, require_kind, require_range, require_shape
 from scipy import sparse
 
+from duplex_embed.pairs import places, require_pairs
+
 if TYPE_CHECKING:
     import networkx as nx
     from torch_geometric.data import Data
-
-REVERSE, FORWARD, BOTH, NONE, NEGATIVE = range(5)
-"""Types of a pair (u, v): only v->u, only u->v, both ways, no edge; and, in signed graphs, an edge of negative sign."""
-TYPE_NAMES = ("reverse", "forward", "both", "none", "negative")
 
 
 @dataclass(frozen=True)
@@ -55,6 +54,17 @@ class Graph:
         """The graph whose edges carry messages: this one, but under the protocol with leakage."""
         return self if self.messages is None else replace(self, edge_index=self.messages, weight=None, messages=None)
 
+    @cached_property
+    def links(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """What `unordered` gives; kept, as every epoch of training asks for it."""
+        return _links(self)
+
+    @cached_property
+    def joined(self) -> np.ndarray:
+        """(P,) min(u, v) n + max(u, v) of the node pairs that have an edge, ascending; kept for the same reason."""
+        u, v, *_ = self.links
+        return np.sort(np.minimum(u, v) * max(self.num_nodes, 1) + np.maximum(u, v))
+
     def degrees(self) -> tuple[torch.Tensor, torch.Tensor]:
         """In-degree and out-degree, (n,) each."""
         out, into = (torch.bincount(row, minlength=self.num_nodes) for row in self.edge_index.cpu())
@@ -65,11 +75,13 @@ class Graph:
         return int(unordered(self)[2].sum())
 
     def indices(self, pairs: "torch.Tensor | np.ndarray | Sequence[tuple[Hashable, Hashable]]") -> torch.Tensor:
-        """(m, 2) node indices of pairs: arrays hold indices already, sequences hold names where nodes have names.
+        """(m, 2) node indices of pairs: arrays of numbers hold indices, all else names where nodes have them.
 
         Raises:
             ValueError: if a node is unknown, out of range, or paired with itself.
         """
+        if isinstance(pairs, np.ndarray) and pairs.dtype.kind in "OSU":
+            pairs = pairs.tolist()
         if self.names is not None and not isinstance(pairs, torch.Tensor | np.ndarray):
             place = {name: at for at, name in enumerate(self.names)}
             unknown = [name for pair in pairs for name in pair if name not in place]
@@ -99,10 +111,12 @@ class Graph:
         """(n,) y.
 
         Raises:
-            ValueError: if the graph has none.
+            ValueError: if the graph has none, or they are no whole numbers.
         """
         if self.y is None:
             raise ValueError("data must have labels y (n,), got none. Give -1 where a label is not known.")
+        if self.y.is_floating_point() and not torch.equal(self.y, self.y.round()):  # NaN too
+            raise ValueError("labels y must be whole numbers, got others. Number the classes from 0.")
         return self.y
 
     def features(self) -> torch.Tensor:
@@ -162,20 +176,23 @@ def as_graph(
         ValueError: if indices are out of range, or features or weights are not finite or of another shape.
     """
     if isinstance(data, Graph):
-        return data
+        return _amended(data, num_nodes, x, y, weight, names)
     if hasattr(data, "edge_index"):
-        return from_pyg(data)
+        return _amended(from_pyg(data), num_nodes, x, y, weight, names)
     if hasattr(data, "is_directed") and hasattr(data, "edges"):
-        return from_networkx(data)  # type: ignore[bad-argument-type]
+        return _amended(from_networkx(data), num_nodes, x, y, weight, names)  # type: ignore[bad-argument-type]
     if sparse.issparse(data):
+        _refuse_weight(weight)
         found = sparse.coo_array(data)
+        found.eliminate_zeros()  # what is stored and 0 is no edge
         require_shape("adjacency", found, ("n", "n"))
         entries = found.data
         values = (
             None if np.array_equal(entries, np.ones_like(entries)) else torch.from_numpy(entries.astype(np.float32))
         )
         # pyrefly: ignore[unsupported-operation]
-        edges, num_nodes, weight = torch.from_numpy(np.stack(found.coords).astype(np.int64)), found.shape[0], values
+        edges, weight = torch.from_numpy(np.stack(found.coords).astype(np.int64)), values
+        num_nodes = found.shape[0] if num_nodes is None else num_nodes
     elif isinstance(data, torch.Tensor | np.ndarray):
         edges = torch.as_tensor(data)
         require_shape("edge_index", edges, (2, None), hint="Give source above target, as torch_geometric does.")
@@ -184,8 +201,36 @@ def as_graph(
     else:
         require_kind("data", data, Sequence, hint="Give Data, a networkx graph, a (2, E) array or a list of pairs.")
         edges, names = _from_pairs(data, names)  # type: ignore[bad-argument-type]
-        num_nodes = len(names) if names is not None else num_nodes
+        num_nodes = len(names) if names is not None and num_nodes is None else num_nodes
     return _clean(edges.long().cpu(), num_nodes, x, y, weight, names)
+
+
+def _amended(
+    graph: Graph,
+    num_nodes: int | None,
+    x: "torch.Tensor | np.ndarray | None",
+    y: "torch.Tensor | np.ndarray | None",
+    weight: "torch.Tensor | np.ndarray | None",
+    names: Sequence[Hashable] | None,
+) -> Graph:
+    """The graph with what was given besides it."""
+    _refuse_weight(weight)
+    if all(part is None for part in (num_nodes, x, y, names)):
+        return graph
+    found = _clean(
+        graph.edge_index,
+        graph.num_nodes if num_nodes is None else num_nodes,
+        graph.x if x is None else x,
+        graph.y if y is None else y,
+        graph.weight,
+        graph.names if names is None else names,
+    )
+    return replace(found, messages=graph.messages)
+
+
+def _refuse_weight(weight: object) -> None:
+    if weight is not None:
+        raise ValueError("weight must stand in the graph itself, got it besides. Give it with a (2, E) array of edges.")
 
 
 def from_pyg(data: object) -> Graph:
@@ -253,6 +298,8 @@ def _clean(
     if y is not None:
         y = torch.as_tensor(y).cpu()
         require_shape("y", y, (n,))
+    if names is not None and (len(names) != n or len(set(names)) != n):
+        raise ValueError(f"names must be {n} different ones, one for each node, got {len(names)}.")
     u, v = edges.numpy()
     real = u != v
     keys, inverse = np.unique(u[real] * max(n, 1) + v[real], return_inverse=True)
@@ -264,50 +311,6 @@ def _clean(
     return Graph(index, n, x, y, weight, None if names is None else tuple(names))
 
 
-def require_pairs(pairs: object, num_nodes: int) -> torch.Tensor:
-    """(m, 2) int64 node indices, checked.
-
-    Raises:
-        TypeError: if they are not integers.
-        ValueError: if the shape is another, an index is out of range, or u = v.
-    """
-    found = torch.as_tensor(pairs if isinstance(pairs, torch.Tensor | np.ndarray) else np.asarray(pairs)).cpu()
-    found = found.reshape(0, 2) if found.numel() == 0 else found
-    require_shape("pairs", found, (None, 2))
-    if found.numel() and (found.is_floating_point() or found.dtype == torch.bool):
-        raise TypeError(f"pairs must hold node indices (integers), got {found.dtype}.")
-    found = found.long()
-    if found.numel() and not 0 <= int(found.min()) <= int(found.max()) < num_nodes:
-        raise ValueError(f"pairs must lie in [0, {num_nodes}), got {int(found.min())} to {int(found.max())}.")
-    same = (found[:, 0] == found[:, 1]).nonzero()
-    if len(same):
-        node = int(found[same[0, 0], 0])
-        raise ValueError(f"pairs must be of two different nodes, got ({node}, {node}) at row {int(same[0, 0])}.")
-    return found
-
-
-def pair_types(edge_index: torch.Tensor, pairs: torch.Tensor, num_nodes: int | None = None) -> torch.Tensor:
-    """Type of each pair (u, v): 0 only v->u, 1 only u->v, 2 both, 3 none (paper, § decoders).
-
-    Args:
-        edge_index: (2, E) edges.
-        pairs: (m, 2) node indices.
-        num_nodes: n, by default the least that holds all.
-    """
-    least = max([int(t.max()) + 1 for t in (edge_index, pairs) if t.numel()], default=1)
-    n = least if num_nodes is None else num_nodes
-    known = np.unique(edge_index[0].numpy() * n + edge_index[1].numpy())
-    u, v = pairs.numpy().T
-    there, back = _member(known, u * n + v), _member(known, v * n + u)
-    return torch.from_numpy(np.select([there & back, there, back], [BOTH, FORWARD, REVERSE], NONE))
-
-
-def _member(known: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    at = np.searchsorted(known, keys)
-    at[at == len(known)] = 0
-    return known[at] == keys if len(known) else np.zeros(len(keys), bool)
-
-
 def unordered(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """The node pairs that have an edge, each once.
 
@@ -316,11 +319,15 @@ def unordered(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndar
         one_way: (P,) booleans.
         weight: (P,) weight of the edge, for a reciprocal pair the mean of both (ones without weights).
     """
+    return graph.links
+
+
+def _links(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     u, v = graph.edge_index.numpy()
     n = max(graph.num_nodes, 1)
     w = np.ones(len(u), np.float32) if graph.weight is None else graph.weight.numpy()
     keys, mirror = u * n + v, v * n + u  # keys are sorted
-    at = np.minimum(np.searchsorted(keys, mirror), max(len(keys) - 1, 0))
+    at = places(keys, mirror)
     both = keys[at] == mirror if len(keys) else np.zeros(0, bool)
     kept = ~both | (u < v)
     mean = np.where(both, (w + w[at]) / 2, w) if len(keys) else w

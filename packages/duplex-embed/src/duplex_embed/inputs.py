@@ -23,8 +23,9 @@ def node_inputs(graph: Graph, init: str, dim: int, seed: int) -> torch.Tensor:
     Args:
         graph: n nodes; the degrees are those of the edges that carry messages.
         init: "degree": [0.1 noise, log(1 + in), log(1 + out), in > 0, out > 0], the noise its own in each channel and
-            the same for node u in every graph. "normal": N(0, 1) in each channel, as in the paper without features;
-            not inductive. "spectral": amplitudes and phases of `spectral_ham`. "features": x in both channels.
+            the same for the node at place u in every graph. "normal": N(0, 1) in each channel, as in the paper without
+            features; not inductive. "spectral": amplitudes and phases of `spectral_ham`. "features": x in both
+            channels.
         dim: d.
         seed: of the noise.
 

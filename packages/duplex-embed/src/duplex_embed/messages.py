@@ -96,7 +96,7 @@ def message_edges(graph: Graph) -> tuple[torch.Tensor, torch.Tensor, torch.Tenso
     kind = np.where(directed, IN, RECIPROCAL), np.where(directed, OUT, RECIPROCAL), np.full(len(loops), LOOP)
     ones = np.ones(len(loops), np.float32)
     src, dst, kinds = (np.concatenate(parts) for parts in ((u, v, loops), (v, u, loops), kind))
-    order = np.lexsort((src, kinds, dst))
+    order = np.argsort((dst * 4 + kinds) * len(loops) + src)  # by receiver, kind, sender; all keys differ
     weight = np.stack((np.concatenate((abs(w), abs(w), ones)), np.concatenate((phase, -phase, ones))))
     index = torch.from_numpy(np.stack((src, dst))[:, order])
     return index, torch.from_numpy(weight[:, order].astype(np.float32)), torch.from_numpy(kinds[order])

@@ -215,10 +215,12 @@ class DUPLEX(BaseEstimator):
             return self._fitted()
         self._fitted()
         graph, device = as_graph(data), next(self.encoder_.parameters()).device
-        if self.init == "normal" and graph.num_nodes != self._graph.num_nodes:
+        known = (self._graph.num_nodes, self._graph.names)
+        if self.init == "normal" and (graph.num_nodes, graph.names) != known:
             raise NotInductiveError(
-                f"graph must have the {self._graph.num_nodes} training nodes when init is 'normal', got "
-                f"{graph.num_nodes}: unseen nodes have no input. Fit with init='degree', 'spectral' or 'features'."
+                f"graph must have the {known[0]} training nodes, in their order, when init is 'normal', got "
+                f"{graph.num_nodes} or others: unseen nodes have no input. Fit with init='degree', 'spectral' or "
+                "'features'."
             )
         if self.init == "features":
             require_features(graph, self.encoder_.layers[0].in_dim)  # type: ignore[bad-argument-type]

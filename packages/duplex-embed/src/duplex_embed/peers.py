@@ -14,9 +14,10 @@ from offprints.checks import require_choice, require_range
 from offprints.seeding import isolated, rng, spawn
 
 from duplex_embed.baselines import from_types
-from duplex_embed.evaluation import TASKS, auc, link_tasks
-from duplex_embed.graph import NONE, Graph, as_graph, require_pairs
+from duplex_embed.evaluation import TASKS, validation_auc
+from duplex_embed.graph import Graph, as_graph
 from duplex_embed.inputs import node_inputs
+from duplex_embed.pairs import require_pairs
 from duplex_embed.splits import PairSet
 from duplex_embed.training import training_pairs
 
@@ -137,7 +138,7 @@ def fit_peer(
             optimizer.step()
             if val is not None and (epoch % every == 0 or epoch == epochs):
                 module.eval()
-                score = _score(peer, val)
+                score = validation_auc(peer, val)
                 if score > best:
                     best, kept = score, copy.deepcopy(module.state_dict())
         if kept is not None:
@@ -156,16 +157,3 @@ def _assembled(kind: str, graph: Graph, module: torch.nn.Module, x: torch.Tensor
 
         index, weight = get_appr_directed_adj(0.1, edges, graph.num_nodes, x.dtype)  # type: ignore[bad-argument-type]
     return TrainedPeer(graph, module, (x, index), weight)
-
-
-def _score(peer: TrainedPeer, val: PairSet) -> float:
-    tasks = link_tasks(val)
-    found = [
-        auc(tasks[name].labels, peer.predict_edges(tasks[name].pairs, name))
-        for name in ("existence", "direction")
-        if name in tasks
-    ]
-    found = [score for score in found if not np.isnan(score)]
-    if found:
-        return float(np.mean(found))
-    return float((peer.predict_edges(val.pairs).argmax(1) == val.types.clamp(max=NONE).numpy()).mean())

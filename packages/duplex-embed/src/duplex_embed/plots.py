@@ -8,7 +8,7 @@ import torch
 
 from duplex_embed.decoder import hermitian_decode
 from duplex_embed.embedding import Embedding
-from duplex_embed.graph import TYPE_NAMES
+from duplex_embed.pairs import TYPE_NAMES
 from duplex_embed.splits import PairSet
 from duplex_embed.training import History
 

@@ -4,6 +4,7 @@ Errors name file, line and field.
 """
 
 import csv
+import warnings
 from collections.abc import Hashable
 from pathlib import Path
 
@@ -57,11 +58,15 @@ def read_konect(path: str | Path) -> Graph:
 def _edge_list(file: Path, comment: str, weight_column: int | None, both_ways: bool) -> Graph:
     columns = 2 if weight_column is None else 3
     try:
-        table = np.loadtxt(file, comments=comment, usecols=range(columns), ndmin=2, dtype=np.float64, encoding="utf-8")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of empty files, which are refused below
+            table = np.loadtxt(file, comments=comment, usecols=range(columns), ndmin=2, encoding="utf-8")
     except (ValueError, IndexError) as error:
         raise ValueError(_where(file, comment, columns)) from error
     if not len(table):
         raise ValueError(f"{file} must hold edges, got a file without any.")
+    if not (abs(table[:, :2]) < 2**53).all():  # NaN too
+        raise ValueError(f"{file}: node ids must lie below 2^53, got larger ones or NaN. Try read_edges, by name.")
     if not np.array_equal(table[:, :2], table[:, :2].astype(np.int64)):
         raise ValueError(f"{file}: node ids must be integers, got numbers with decimals. Try read_edges.")
     ids, places = np.unique(table[:, :2].astype(np.int64), return_inverse=True)

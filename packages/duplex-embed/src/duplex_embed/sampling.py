@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from offprints.checks import require_range
+from offprints.checks import require_kind, require_range
 
 from duplex_embed.graph import as_graph
 from duplex_embed.messages import LOOP, OUT, RECIPROCAL, Messages, index_messages, message_edges
@@ -64,6 +64,7 @@ class NeighborSampler:
         self.layers = int(require_range("layers", layers, low=1, integer=True))
         self.fanouts: list[tuple[int, int] | None] = [None] * layers
         if fanout is not None:
+            require_kind("fanout", fanout, Sequence, hint="Give (k_in, k_out).")
             each = [fanout] * layers if isinstance(fanout[0], int | np.integer) else list(fanout)
             if len(each) != layers:
                 raise ValueError(f"fanout must be one (k_in, k_out) or one for each of {layers} layers, got {fanout}.")

@@ -13,9 +13,10 @@ from offprints.seeding import rng, spawn
 from duplex_embed.decoder import duplex_loss, hermitian_decode, type_logits
 from duplex_embed.embedding import Embedding
 from duplex_embed.encoder import DualGATEncoder
-from duplex_embed.evaluation import auc, link_tasks
-from duplex_embed.graph import BOTH, FORWARD, NEGATIVE, NONE, TYPE_NAMES, Graph, unordered
+from duplex_embed.evaluation import validation_auc
+from duplex_embed.graph import Graph, unordered
 from duplex_embed.messages import Messages
+from duplex_embed.pairs import BOTH, FORWARD, NEGATIVE, NONE, TYPE_NAMES
 from duplex_embed.sampling import NeighborSampler
 from duplex_embed.splits import PairSet, non_edges, oriented
 
@@ -125,7 +126,7 @@ def train(material: Material, recipe: Recipe, val: PairSet | None) -> History:
         history.ce.append(float(ce))
         history.bce.append(float(bce))
         lam *= 1 - recipe.lam_decay
-        if epoch == min(COLLAPSE_AFTER, recipe.epochs):
+        if epoch == COLLAPSE_AFTER:
             _warn_of_collapse(material, pairs, recipe, epoch)
         if val is not None and (epoch % recipe.every == 0 or epoch == recipe.epochs):
             score = validation_score(material, val, recipe.norm)
@@ -170,17 +171,9 @@ def _embedded(
 
 
 def validation_score(material: Material, val: PairSet, norm: str) -> float:
-    """Mean of existence and direction AUC; where neither can be measured, accuracy of the types."""
+    """`validation_auc` of the encoder as it stands."""
     a, th = material.embed().cpu().unbind(0)
-    found = Embedding(a, th, classes=material.classes, norm=norm)
-    tasks, scores = link_tasks(val), []
-    for name in ("existence", "direction"):
-        if name in tasks:
-            scores.append(auc(tasks[name].labels, found.predict_edges(tasks[name].pairs, name)))
-    scores = [score for score in scores if not np.isnan(score)]
-    if not scores:
-        return float((found.logits(val.pairs).argmax(1) == val.types).float().mean())
-    return float(np.mean(scores))
+    return validation_auc(Embedding(a, th, classes=material.classes, norm=norm), val)
 
 
 def _warn_of_collapse(material: Material, pairs: torch.Tensor, recipe: Recipe, epoch: int) -> None:
@@ -188,7 +181,7 @@ def _warn_of_collapse(material: Material, pairs: torch.Tensor, recipe: Recipe, e
     u, v = pairs.to(a.device).t()
     re, im, _ = hermitian_decode(a, th, u, v)
     predicted = type_logits(re, im, recipe.norm, material.classes).argmax(1).unique()
-    if epoch >= COLLAPSE_AFTER and len(predicted) == 1:
+    if len(predicted) == 1:
         warnings.warn(
             f"after {epoch} epochs all training pairs are predicted to be of type {TYPE_NAMES[int(predicted)]!r}: the "
             "decoder has collapsed. Try init='spectral', another lr, a smaller dim, or another random_state.",
