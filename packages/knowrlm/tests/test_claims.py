@@ -55,9 +55,9 @@ def test_a_claim_without_its_data_is_not_run(monkeypatch):
 def test_the_full_scale_recipe_takes_a_step_on_a_table_of_its_format(tmp_path):
     claim = METHOD.claims["efficiency"]
     assert claim.full.needs
-    space = VariantSpace("ACDE", [1, 2], allowed="ACDEFGHIKL")
-    codes = space.codes(np.arange(100))
-    frame = pd.DataFrame({"Variants": space.decode(codes), "Fitness": rng(0).random(100)})
+    space = VariantSpace("AC", [1, 2])
+    codes = np.delete(space.codes(np.arange(400)), np.s_[5::15], axis=0)  # as in GB1, 7 % were not measured
+    frame = pd.DataFrame({"Variants": space.decode(codes), "Fitness": rng(0).random(len(codes))})
     path = tmp_path / "two_sites.xlsx"
     frame.to_excel(path, index=False)
     sizes = claim.full.sizes | {"landscape": str(path), "batch": 8, "steps": 20, "rounds": 1, "plm": "scales"}

@@ -212,7 +212,7 @@ def test_plates_are_full_under_narrow_constraints(limits, sites, sizes):
 
 def test_features_of_a_language_model_are_those_the_predictor_learned_from():
     for options in ({"plm": "scales"}, {"plm": kr.OneHotEncoder()}, {"plm": "scales", "finetune": True}):
-        walk = kr.WalkSettings(steps=100, walks=5, adapt=5, context=1, **options)
+        walk = kr.WalkSettings(steps=20, walks=2, adapt=2, context=1, **options)
         evolution = advance(campaign(features="plm", walk=walk), 2)
         surrogate = evolution.surrogate()
         before = surrogate.features(evolution.codes).copy()
@@ -222,7 +222,7 @@ def test_features_of_a_language_model_are_those_the_predictor_learned_from():
 
 
 def test_a_campaign_with_features_of_a_language_model_goes_on_after_loading(tmp_path):
-    walk = kr.WalkSettings(steps=50, walks=5, adapt=5, context=1)
+    walk = kr.WalkSettings(steps=20, walks=2, adapt=2, context=1)
     evolution = advance(campaign(features="plm", walk=walk), 2)
     evolution.save(tmp_path / "plm")
     pd.testing.assert_frame_equal(kr.DirectedEvolution.load(tmp_path / "plm").ask(), evolution.ask())

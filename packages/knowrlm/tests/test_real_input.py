@@ -88,6 +88,7 @@ def test_two_sites_may_hold_asparagine_and_alanine(tmp_path, kind):
     assert evolution.space.decode(evolution.codes) == ["NA", "VC"]
 
 
+@pytest.mark.slow  # a process of its own, with every extra beside it
 def test_the_import_brings_no_extra():
     code = """
 import sys, knowrlm

@@ -286,9 +286,7 @@ def window(seed: int, scale: Scale, device: str) -> dict[str, float | list[float
     smoke=Scale(seeds=1, rounds=1, batch=48, steps=40, adapt=2, walks=2, landscape="ehrlich-12-2-3"),
     cpu=Scale(seeds=10, rounds=3, batch=96, steps=600, landscape="ehrlich-12-2-3"),
     tolerance=0.05,
-    note="Not resolved, and nothing is to be expected: the function knows nothing of amino acids. It stands for the "
-    "walk "
-    "itself, which costs nothing by keeping to near residues.",
+    note="Not resolved by ten seeds, and nothing is to be expected: the function knows nothing of amino acids.",
 )
 def knowledge_ehrlich(seed: int, scale: Scale, device: str) -> dict[str, float | list[float]]:
     """A seed is a function; nothing in it knows of amino acids."""
@@ -306,9 +304,9 @@ def knowledge_ehrlich(seed: int, scale: Scale, device: str) -> dict[str, float |
     smoke=Scale(seeds=1, rounds=1, batch=48, steps=40, adapt=2, walks=2, landscape="ehrlich-12-2-3"),
     cpu=Scale(seeds=10, rounds=3, batch=96, steps=600, landscape="ehrlich-12-2-3"),
     tolerance=0.05,
-    note="Above random and the genetic algorithm; active learning and AdaLead, which search around the best "
-    "variants by "
-    "the same predictor, find twice as much. Walks start at random members of the library, not at the best.",
+    note="Above random and the genetic algorithm, below single-mutant walks; active learning and AdaLead, which search "
+    "around the best variants by the same predictor, find twice as much. Walks start at random members of "
+    "the library, not at the best.",
 )
 def efficiency_ehrlich(seed: int, scale: Scale, device: str) -> dict[str, float | list[float]]:
     """Equal measurements; 20^12 variants."""
