@@ -77,7 +77,7 @@ TABLES = [
     ),
     (frame(["vtd"], [1.0]), "row 0: variant must be written in the 20 letters.*upper"),
     (frame(["VT"], [1.0]), "row 0: variant must be 3 residues"),
-    (frame(["VTD", None], [1.0, 2.0]), "variant in row 1 must be a variant, got an empty cell. 'WT' is the parent"),
+    (frame(["VTD", None], [1.0, 2.0]), "variant in row 1 must be a variant, got an empty cell. '_wt' is the parent"),
     (frame(["VTD", " "], [1.0, 2.0]), "variant in row 1 must be a variant, got an empty cell"),
     (frame([], []), "measurements must be at least one, got none"),
     (frame(["VTD"], [np.nan]), "measurements must be at least one"),

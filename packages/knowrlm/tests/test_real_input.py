@@ -88,6 +88,16 @@ def test_two_sites_may_hold_asparagine_and_alanine(tmp_path, kind):
     assert evolution.space.decode(evolution.codes) == ["NA", "VC"]
 
 
+def test_two_sites_may_hold_tryptophan_and_threonine():
+    """ "WT" is then a variant, not the parent, whose name is "_wt"."""
+    two, three = kr.VariantSpace("MKVT", [1, 2]), kr.VariantSpace("MKVT", [1, 2, 3])
+    codes = two.codes(np.arange(400))
+    assert (two.encode(two.decode(codes)) == codes).all()
+    assert (two.encode(two.mutations(codes)) == codes).all()
+    assert two.mutations(two.wild_type[None]) == ["_wt"]
+    assert three.mutations(three.encode(["WT", "_wt"])) == ["WT", "WT"]
+
+
 @pytest.mark.slow  # a process of its own, with every extra beside it
 def test_the_import_brings_no_extra():
     code = """

@@ -88,7 +88,7 @@ def read_measurements(
     entries = ["" if pd.isna(entry) else str(entry).strip() for entry in frame[names]]
     if "" in entries:
         raise ValueError(
-            message(f"{names} in row {entries.index('')}", "a variant", "an empty cell", "'WT' is the parent.")
+            message(f"{names} in row {entries.index('')}", "a variant", "an empty cell", "'_wt' is the parent.")
         )
     codes = space.encode(entries)
     outside = ~space.contains(codes)

@@ -85,6 +85,10 @@ class VariantSpace:
         return len(self.sites)
 
     @property
+    def _parent_name(self) -> str:
+        return "_wt" if 2 in (self.k, len(self.parent)) else "WT"
+
+    @property
     def enumerable(self) -> bool:
         """Whether the whole space can be listed and predicted (at most `ENUMERABLE` variants)."""
         return self.size <= ENUMERABLE
@@ -141,7 +145,7 @@ class VariantSpace:
         """(n, k) codes of variants written in any of four ways.
 
         The k residues at the sites (`"VDGV"`), the whole sequence, mutations against the parent joined by `;`, `:` or
-        `,` (`"V39A;D40E"`), or `"WT"`.
+        `,` (`"V39A;D40E"`), or `"WT"` (`"_wt"` where that could be two residues).
 
         Raises:
             ValueError: listing each variant that is none of these, or changes a residue outside the sites.
@@ -158,7 +162,7 @@ class VariantSpace:
 
     def _encode(self, variant: str) -> np.ndarray:
         require_kind("variant", variant, str)
-        if variant.upper() in ("WT", "_WT"):
+        if variant.upper() in ("_WT", self._parent_name.upper()):
             return self.wild_type
         if any(letter.isdigit() for letter in variant):
             return self._mutated([part.strip() for part in re.split("[;:,]", variant)])
@@ -216,12 +220,12 @@ class VariantSpace:
         return [row.tobytes().decode() for row in _LETTERS[self.tokens(codes).astype(np.int64)]]
 
     def mutations(self, codes: np.ndarray) -> list[str]:
-        """`"V39A;D40E"` for each variant, `"WT"` for the parent."""
+        """`"V39A;D40E"` for each variant, `"WT"` for the parent (`"_wt"` where WT could be two residues)."""
         named = []
         for row in np.asarray(codes):
             at = np.flatnonzero(row != self.wild_type)
             words = [f"{RESIDUES[self.wild_type[j]]}{self.sites[j]}{RESIDUES[row[j]]}" for j in at]
-            named.append(";".join(words) or "WT")
+            named.append(";".join(words) or self._parent_name)
         return named
 
     def require_enumerable(self) -> None:
