@@ -290,3 +290,12 @@ def test_numbers_of_nodes_that_floats_do_not_hold_are_refused(tmp_path, ids):
     file.write_text(f"1 2\n{ids}\n")
     with pytest.raises(ValueError, match="node ids must lie below 2\\^53"):
         dx.read_snap(file)
+
+
+@pytest.mark.parametrize(("text", "got"), [("a\n", "['a']"), ("", "an empty file")])
+def test_the_command_line_refuses_files_without_pairs(tmp_path, capsys, text, got):
+    model = dx.DUPLEX(dim=4, device="cpu").fit([("a", "b"), ("b", "c")], epochs=1)
+    model.save(tmp_path / "model")
+    (tmp_path / "pairs.csv").write_text(text)
+    assert main(["predict", "--model", str(tmp_path / "model"), "--pairs", str(tmp_path / "pairs.csv")]) == 2
+    assert f"must hold source and target on each line, got {got}" in capsys.readouterr().err

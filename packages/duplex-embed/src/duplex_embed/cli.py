@@ -87,7 +87,11 @@ def _embed(options: argparse.Namespace) -> None:
 def _predict(options: argparse.Namespace) -> None:
     model = DUPLEX.load(options.model)
     with open(options.pairs, encoding="utf-8", newline="") as file:
-        pairs = [(row[0].strip(), row[1].strip()) for row in csv.reader(file) if row]
+        rows = [row for row in csv.reader(file) if row]
+    bad = next((row for row in rows if len(row) < 2), None)
+    if bad is not None or not rows:
+        raise ValueError(f"{options.pairs} must hold source and target on each line, got {bad or 'an empty file'}.")
+    pairs = [(row[0].strip(), row[1].strip()) for row in rows]
     if model.graph.names is None or isinstance(model.graph.names[0], int):
         pairs = [(_number(u), _number(v)) for u, v in pairs]
     columns = {"existence": ["edge"], "direction": ["forward"], "three": ["reverse", "forward", "none"]}
