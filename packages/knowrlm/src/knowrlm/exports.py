@@ -1,8 +1,8 @@
 """The graph of Section 3 as networkx and GraphML, and weights of its categories that are learned from measurements."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import networkx as nx
 import numpy as np
 from offprints.checks import message, require_range, require_shape
 from scipy.optimize import nnls
@@ -11,13 +11,18 @@ from knowrlm.graph import AminoAcidGraph
 from knowrlm.scales import Scales, load_scales
 from knowrlm.space import RESIDUES
 
+if TYPE_CHECKING:
+    import networkx as nx  # in the functions: it is slow to import
 
-def rank_graph(graph: AminoAcidGraph, nearest: int = 19) -> nx.DiGraph:
+
+def rank_graph(graph: AminoAcidGraph, nearest: int = 19) -> "nx.DiGraph":
     """Edges a → b with `rank` R[b | a] and `distance` d(a, b), for the `nearest` residues of each a (Section 3).
 
     Raises:
         ValueError: unless `nearest` is between 1 and 19.
     """
+    import networkx as nx
+
     require_range("nearest", nearest, low=1, high=19, integer=True)
     made = nx.DiGraph(name=graph.name)
     made.add_nodes_from(RESIDUES, kind="amino_acid")
@@ -27,8 +32,10 @@ def rank_graph(graph: AminoAcidGraph, nearest: int = 19) -> nx.DiGraph:
     return made
 
 
-def distance_graph(graph: AminoAcidGraph) -> nx.Graph:
+def distance_graph(graph: AminoAcidGraph) -> "nx.Graph":
     """The complete graph over the 20 amino acids with `distance` d(a, b) on its 190 edges (Section 3)."""
+    import networkx as nx
+
     made = nx.Graph(name=graph.name)
     made.add_nodes_from(RESIDUES, kind="amino_acid")
     for a in range(20):
@@ -37,7 +44,7 @@ def distance_graph(graph: AminoAcidGraph) -> nx.Graph:
     return made
 
 
-def ontology_graph(scales: Scales | None = None) -> nx.DiGraph:
+def ontology_graph(scales: Scales | None = None) -> "nx.DiGraph":
     """The typed graph: amino acid −has_property→ scale −in→ subcategory −in→ category (Section 3).
 
     Nodes carry `kind`; an edge has_property carries the scaled `value`.
@@ -45,6 +52,8 @@ def ontology_graph(scales: Scales | None = None) -> nx.DiGraph:
     Raises:
         FileNotFoundError: if the scales are not here.
     """
+    import networkx as nx
+
     scales = scales if scales is not None else load_scales()
     made: nx.DiGraph = nx.DiGraph(name="AAontology")
     for letter in RESIDUES:
@@ -63,6 +72,8 @@ def ontology_graph(scales: Scales | None = None) -> nx.DiGraph:
 
 def write_graphml(graph: AminoAcidGraph, path: str | Path, nearest: int = 19) -> Path:
     """Write `rank_graph` (Section 3) as GraphML, which Cytoscape and Gephi read."""
+    import networkx as nx
+
     path = Path(path)
     nx.write_graphml(rank_graph(graph, nearest), path)
     return path
