@@ -245,6 +245,8 @@ def test_given_pairs_and_other_mechanisms():
     )
     assert report.max_jump == pytest.approx(1, abs=1e-3)
     assert report.exact_loss == pytest.approx(0.01, rel=2e-3)
+    drawn = audit(PrivateSBM(lam=0.5, eps=1.0, delta=0.01, noise="laplace"), [(graph, other)], samples=200)
+    assert drawn.eps_lower_bound == 0.0  # 200 draws prove nothing of a mechanism that is within its delta
 
     class Always:
         eps, delta = 1.0, 0.01

@@ -13,6 +13,7 @@ from private_sbm import (
     exact,
     general_certificate,
     margin,
+    models,
     rate,
     release_probability,
     spectral_recover,
@@ -687,3 +688,13 @@ def test_samplers_have_the_stated_densities():
     right = dense * np.outer(s, s)
     assert (right > 0).sum() / (right != 0).sum() == pytest.approx(0.8, abs=0.02)
     assert (right != 0).sum() / (500 * 499) == pytest.approx(15 * log(500) / 500, rel=0.05)
+
+
+def test_pairs_far_down_the_triangle_are_numbered_right(monkeypatch):
+    """The root of 8 k + 1 is rounded for k above 2^50: the pair is corrected on both sides."""
+    j = np.array([2, 3, 10, 67_108_865, 94_906_267, 2**29 + 1, 2**30 + 3])
+    numbers = np.concatenate([j * (j - 1) // 2 + shift for shift in (-1, 0, 1)])
+    monkeypatch.setattr(models, "_distinct", lambda total, p, gen: numbers)
+    first, second = models._triangle(2**31, 0.5, np.random.default_rng(0))
+    assert np.array_equal(second * (second - 1) // 2 + first, numbers)
+    assert ((first >= 0) & (first < second)).all()

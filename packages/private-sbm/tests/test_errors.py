@@ -309,6 +309,18 @@ def test_ledger():
     assert ledger.total == pytest.approx((2.5, 0.02))
 
 
+def test_a_ledger_forgives_rounding_and_nothing_else():
+    """0.1 + 0.1 + 0.1 is above 0.3 in binary."""
+    for spent in ((0.1, 0.0), (0.0, 0.1), (0.1, 0.1)):
+        ledger = PrivacyLedger(eps=0.3, delta=0.3)
+        for _ in range(3):
+            ledger.spend(*spent)
+        for more in ((1e-9, 0.0), (0.0, 1e-9)):
+            if spent[more.index(1e-9)]:
+                with pytest.raises(BudgetExceededError, match="would bring the total"):
+                    ledger.spend(*more)
+
+
 @pytest.mark.parametrize("name", ["eps", "delta", "slack"])
 def test_ledger_budgets(name):
     with pytest.raises(ValueError, match=f"{name} must be greater than 0"):
@@ -372,6 +384,8 @@ def test_ledger_budgets(name):
         (lambda: audit(private(lam="noisy-density"), 3), "lam must be the same for both graphs"),
         (lambda: adjacency(RING, num_nodes=6), "num_nodes is for an edge_index, got 6 with a networkx graph"),
         (lambda: RandomizedResponseSBM(a=3).fit(RING), "a and b must be given together"),
+        (lambda: RandomizedResponseSBM(a=3, b=-1).fit(RING), "b must be greater than 0"),
+        (lambda: RandomizedResponseSBM(a=1, b=2).fit(RING), "a must be greater than 2"),
         (lambda: RandomizedResponseSBM(a=3, b=3).fit(RING), "a must be greater than 3"),
         (lambda: SpectralLaplaceSBM(lam=np.nan).fit(RING), "lam must be at least 0"),
         (lambda: ConcentrationSBM(a=2, b=1, lam=0.3).fit(RING), r"lam must be left alone: it is \(p \+ q\) / 2"),
