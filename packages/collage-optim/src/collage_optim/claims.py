@@ -206,8 +206,8 @@ def float16(seed: int, scale: Scale, device: str) -> dict[str, float]:
     full=FULL,
     tolerance=1e-2,
     note="torch-optimi ends lower, and lower than float32 does: its weight decay, theta (1 - eta lambda) in bfloat16, "
-    "is lost (with lambda = 0 it ends at the same loss to the last digit), and within 300 steps decay only costs. Without "
-    "decay, on seed 0, it ends at 2.3888, mode plus at 2.3899 and float32 at 2.3902.",
+    "is lost (with lambda = 0 it ends at the same loss to the last digit), and within 300 steps decay only costs. "
+    "Without decay, on seed 0, it ends at 2.3888, mode plus at 2.3899 and float32 at 2.3902.",
 )
 def peers(seed: int, scale: Scale, device: str) -> dict[str, float]:
     """Validation loss of mode plus (strict and float32 arithmetic) and of the peers, beta_2 = 0.999."""
