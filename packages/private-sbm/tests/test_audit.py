@@ -69,7 +69,9 @@ def pairs_of(name):
     return 20 if "model" in MODELS[name] and MODELS[name]["model"] == "general" else 120
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "general" else ()) for name in MODELS]
+)
 def test_the_right_mechanism_raises_no_alarm(name):
     report = audit(PrivateSBM(**MODELS[name], **PRIVACY), pairs_of(name), seed=11)
     assert report.passed

@@ -276,6 +276,7 @@ def test_a_failed_audit_has_its_status(monkeypatch, capsys):
     assert run(capsys, "audit", "--lam", 0.3, "--pairs", 5, "--delta", 0.01)[0] == 3
 
 
+@pytest.mark.slow
 def test_the_package_loads_its_libraries_when_first_used():
     code = (
         "import sys, private_sbm\n"
