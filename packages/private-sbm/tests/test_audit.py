@@ -97,6 +97,7 @@ def test_no_false_alarm_in_20_seeds(name, pairs):
         assert report.near >= 0.4 * report.pairs
 
 
+@pytest.mark.slow
 def test_pairs_lie_where_they_should():
     """At least half have a positive margin, and 200 lie near 1."""
     report = audit(PrivateSBM(**MODELS["asymmetric"], **PRIVACY), 500, seed=0)

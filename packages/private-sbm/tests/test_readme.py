@@ -20,6 +20,7 @@ def test_card_is_short():
     assert len(CARD.read_text(encoding="utf-8").splitlines()) <= 150
 
 
+@pytest.mark.slow
 def test_example_runs(capsys):
     runpy.run_path(str(HOME / "examples" / "publish_communities.py"), run_name="__main__")
     shown = capsys.readouterr().out
