@@ -38,6 +38,7 @@ ROWS = {
     "names as strings": (lambda: dx.as_graph(["ab"]), ValueError, "edges must be pairs"),
     "adjacency not square": (lambda: dx.as_graph(__import__("scipy.sparse").sparse.csr_array((2, 3))), ValueError, "adjacency"),
     "weights besides the graph": (lambda: dx.as_graph(nx.DiGraph([(0, 1)]), weight=torch.ones(1)), ValueError, "weight must stand in the graph itself"),
+    "a weight None": (lambda: dx.as_graph(nx.DiGraph([("a", "b", {"weight": None})])), TypeError, "weight must be a number on every edge, got None from 'a' to 'b'"),
     "weights besides the matrix": (lambda: dx.as_graph(__import__("scipy.sparse").sparse.eye_array(2), weight=torch.ones(2)), ValueError, "weight must stand"),
     "too few names": (lambda: dx.as_graph(EDGES, names=["a", "b"]), ValueError, "names must be 4 different ones"),
     "names and more nodes": (lambda: dx.as_graph([("a", "b")], num_nodes=5), ValueError, "names must be 5 different ones"),

@@ -62,7 +62,7 @@ def test_every_neighbour_is_drawn_equally_often():
 def test_floyd_draws_without_replacement_from_the_range():
     start, count = np.array([0, 100, 200]), np.array([2, 5, 50])
     for seed in range(50):
-        found = _choose(start, count, 5, rng(seed))
+        found = _choose(start, count, 5, rng(seed), np.zeros_like(start))
         assert len(np.unique(found)) == len(found) == 12
         assert set(found[found < 100]) == {0, 1}
         assert set(found[(found >= 100) & (found < 200)]) == {100, 101, 102, 103, 104}

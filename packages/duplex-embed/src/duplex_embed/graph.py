@@ -246,17 +246,30 @@ def from_pyg(data: object) -> Graph:
 
 
 def from_networkx(graph: "nx.Graph") -> Graph:
-    """A networkx graph, its edge attribute `weight` included; the names of its nodes are kept."""
+    """A networkx graph, its edge attribute `weight` (1 where missing) included; the names of its nodes are kept.
+
+    Raises:
+        TypeError: if a weight is no number.
+    """
     nodes, numbers = list(graph.nodes), list(range(graph.number_of_nodes()))
     nodes = numbers if set(nodes) == set(numbers) else nodes
     place = {name: at for at, name in enumerate(nodes)}
     directed = graph if graph.is_directed() else graph.to_directed()
     found = [(place[u], place[v], w) for u, v, w in directed.edges(data="weight", default=1.0)]
     edges = torch.tensor([(u, v) for u, v, _ in found], dtype=torch.int64).reshape(-1, 2).t()
-    weight = torch.tensor([float(w) for *_, w in found])
+    weight = torch.tensor([_number(w, nodes[u], nodes[v]) for u, v, w in found])
     plain = bool((weight == 1).all())
     names = None if nodes == numbers else nodes
     return as_graph(edges, num_nodes=len(nodes), weight=None if plain else weight, names=names)
+
+
+def _number(weight: object, source: Hashable, target: Hashable) -> float:
+    try:
+        return float(weight)  # type: ignore[bad-argument-type]
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"weight must be a number on every edge, got {weight!r} from {source!r} to {target!r}."
+        ) from error
 
 
 def _from_pairs(pairs: Sequence, names: Sequence[Hashable] | None) -> tuple[torch.Tensor, list[Hashable] | None]:

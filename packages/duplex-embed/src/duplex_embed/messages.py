@@ -57,13 +57,19 @@ def index_messages(
     """
     receivers = senders if receivers is None else receivers
     dst, order = torch.sort(edge_index[1], stable=True)
-    src = edge_index[0].gather(0, order)
+    ordered = torch.stack((edge_index[0].gather(0, order), dst))
+    return by_receiver(ordered, weight.gather(1, order.expand(len(weight), -1)), senders, receivers)
+
+
+def by_receiver(edge_index: torch.Tensor, weight: torch.Tensor, senders: int, receivers: int) -> Messages:
+    """`index_messages` of messages whose receivers ascend."""
+    src, dst = edge_index
     back_src, back_order = torch.sort(src, stable=True)
     return Messages(
         _starts(dst, receivers),
         src,
         dst,
-        weight.gather(1, order.expand(len(weight), -1)),
+        weight,
         _starts(back_src, senders),
         dst.gather(0, back_order),
         back_order,

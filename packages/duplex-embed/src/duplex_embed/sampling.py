@@ -12,7 +12,7 @@ import torch
 from offprints.checks import require_kind, require_range
 
 from duplex_embed.graph import as_graph
-from duplex_embed.messages import LOOP, OUT, RECIPROCAL, Messages, index_messages, message_edges
+from duplex_embed.messages import LOOP, OUT, RECIPROCAL, Messages, by_receiver, message_edges
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -73,12 +73,14 @@ class NeighborSampler:
             self.fanouts = [(int(a), int(b)) for a, b in each]  # type: ignore[not-iterable]
         graph = as_graph(data)
         edges, weight, kind = message_edges(graph)
-        self.num_nodes, self.weight = graph.num_nodes, weight
-        self._src, self._dst, kinds = edges[0].numpy(), edges[1].numpy(), kind.numpy()
+        self.num_nodes, kinds = graph.num_nodes, kind.numpy()
+        # what a message needs lies together, as its look-up costs more than all else on a large graph
+        self._messages = np.column_stack((edges[0].numpy().astype(np.int32), weight.numpy().T.view(np.int32)))
         # by receiver the messages stand in the order in, both, out, itself: two overlapping slices
-        key = self._dst * 4 + kinds
+        key = edges[1].numpy() * 4 + kinds
         first = np.arange(self.num_nodes) * 4
-        self._bounds = [np.searchsorted(key, first + k) for k in (0, RECIPROCAL, OUT, LOOP, LOOP + 1)]
+        bounds = [np.searchsorted(key, first + k) for k in (0, RECIPROCAL, OUT, LOOP, LOOP + 1)]
+        self._bounds = np.column_stack(bounds)
 
     def sample(self, seeds: torch.Tensor, generator: np.random.Generator | None = None) -> Neighborhood:
         """The neighbourhood of some different nodes.
@@ -100,27 +102,30 @@ class NeighborSampler:
         layers = []
         for fanout in reversed(self.fanouts):
             receivers = len(nodes)
-            ids = self._draw(nodes, fanout, generator)
-            src, dst = self._src.take(ids), self._dst.take(ids)
+            ids, dst = self._draw(nodes, fanout, generator)
+            src, *weight = np.ascontiguousarray(self._messages.take(ids, axis=0).T)
             new = _distinct(src[place.take(src) < 0])
-            place[new] = len(nodes) + np.arange(len(new))
+            place[new] = receivers + np.arange(len(new))
             nodes = np.concatenate((nodes, new))
-            index = torch.from_numpy(np.stack((place.take(src), place.take(dst))))
-            layers.append(
-                index_messages(index, self.weight.gather(1, torch.from_numpy(ids).expand(2, -1)), len(nodes), receivers)
-            )
+            index = torch.from_numpy(np.stack((place.take(src), dst)))
+            weights = torch.from_numpy(np.stack(weight).view(np.float32))
+            layers.append(by_receiver(index, weights, len(nodes), receivers))
         return Neighborhood(torch.from_numpy(nodes), len(seeds), layers[::-1])
 
     def _draw(
         self, receivers: np.ndarray, fanout: tuple[int, int] | None, generator: np.random.Generator | None
-    ) -> np.ndarray:
-        """Indices of the messages that the receivers hear."""
-        start, both, out, loop, end = (bound[receivers] for bound in self._bounds)
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Indices of the messages that the receivers hear, and the places of the receivers, which ascend."""
+        start, both, out, loop, end = self._bounds.take(receivers, axis=0).T
+        who = np.arange(len(receivers))
         if fanout is None or generator is None:
-            return _ranges(start, end - start)
-        into = _choose(start, out - start, fanout[0], generator)
-        from_out = _choose(both, loop - both, fanout[1], generator)
-        return _distinct(np.concatenate((into, from_out, loop)))
+            return _ranges(start, end - start), np.repeat(who, end - start)
+        total = len(self._messages)
+        into = _choose(start, out - start, fanout[0], generator, who * total)
+        from_out = _choose(both, loop - both, fanout[1], generator, who * total)
+        # a neighbour both ways may have been drawn twice
+        dst, ids = np.divmod(_distinct(np.concatenate((into, from_out, who * total + loop))), total)
+        return ids, dst
 
 
 def _distinct(values: np.ndarray) -> np.ndarray:
@@ -135,14 +140,17 @@ def _ranges(start: np.ndarray, count: np.ndarray) -> np.ndarray:
     return np.repeat(start - offset, count) + np.arange(int(count.sum()))
 
 
-def _choose(start: np.ndarray, count: np.ndarray, k: int, generator: np.random.Generator) -> np.ndarray:
-    """At most k of each range without replacement: Floyd's algorithm, all ranges at once."""
+def _choose(
+    start: np.ndarray, count: np.ndarray, k: int, generator: np.random.Generator, offset: np.ndarray
+) -> np.ndarray:
+    """At most k of each range without replacement, plus its offset: Floyd's algorithm, all ranges at once."""
     few = count <= k
-    start, count, kept = start[~few], count[~few], _ranges(start[few], count[few])
-    chosen = np.full((len(start), k), -1)
+    shifted = start + offset
+    kept, many = _ranges(shifted[few], count[few]), count[~few]
+    chosen = np.full((len(many), k), -1)
     for j in range(k):
-        top = count - k + j
-        guess = (generator.random(len(start)) * (top + 1)).astype(np.int64)
+        top = many - k + j
+        guess = (generator.random(len(many)) * (top + 1)).astype(np.int64)
         taken = (chosen[:, :j] == guess[:, None]).any(1)
         chosen[:, j] = np.where(taken, top, guess)
-    return np.concatenate((kept, (start[:, None] + chosen).ravel()))
+    return np.concatenate((kept, (shifted[~few, None] + chosen).ravel()))
