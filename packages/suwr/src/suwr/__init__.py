@@ -1,0 +1,1 @@
+"""Leakage-free local feature selection."""
