@@ -1,0 +1,1 @@
+"""Fourier neural operators on arbitrary point sets by direct spectral evaluation."""
