@@ -50,7 +50,7 @@ def compile_lock(uv: str, output: Path, *, upgrade: bool = False, root: Path = R
         command = [uv, "pip", "compile", "--universal", "--no-sources", "--python-version", "3.11", "--no-annotate"]
         command += ["--no-header", "--quiet", "--override", str(root / "constraints.overrides")]
         command += ["--output-file", str(output), str(wanted), str(root / "constraints.in")]
-        done = subprocess.run(command + ["--upgrade"] * upgrade, env=environment, cwd=folder, check=False)
+        done = subprocess.run(command + ["--upgrade"] * upgrade, env=environment, cwd=root, check=False)
     if done.returncode:
         raise SystemExit("no set of versions satisfies every package: see the message above")
     text = output.read_text(encoding="utf-8")
