@@ -1,0 +1,107 @@
+"""Atoms and cells of a discrete distribution: the groups of rows that agree on a set of features."""
+
+from typing import NamedTuple, Self
+
+import numpy as np
+from offprints.checks import message, require_finite, require_shape
+
+LOSSES = ("squared", "log", "zero_one")
+
+
+def codes(X: np.ndarray) -> np.ndarray:
+    """(n, d) array of any values -> integer codes, column by column."""
+    return np.stack([np.unique(column, return_inverse=True)[1].ravel() for column in X.T], axis=1)
+
+
+def groups(coded: np.ndarray) -> np.ndarray:
+    """(n, k) integer codes -> (n,) index of the group of equal rows, 0 when k = 0."""
+    group = np.zeros(len(coded), dtype=np.int64)
+    for column in coded.T:
+        _, group = np.unique(group * (column.max() + 1) + column, return_inverse=True)
+        group = group.ravel()
+    return group
+
+
+def atoms(
+    X: np.ndarray, y: np.ndarray, weights: np.ndarray | None, loss: str
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
+    """Distinct rows (m, d), their probabilities (m,), targets, and the labels where `y` holds labels.
+
+    Targets: (m, 2) mean and second moment of y ("squared"), or (m, K) class probabilities.
+
+    Raises:
+        TypeError, ValueError: for other shapes, NaN, negative weights, or none that is positive.
+    """
+    X, y = np.asarray(X), np.asarray(y)
+    require_shape("X", X, ("n", "d"))
+    n = len(X)
+    if n == 0 or X.shape[1] == 0:
+        raise ValueError(message("X", "of at least one row and one column", X.shape))
+    if X.dtype.kind == "f":
+        require_finite("X", X)
+    p = np.ones(n) if weights is None else np.asarray(weights, dtype=float)
+    require_shape("weights", p, (n,))
+    require_finite("weights", p)
+    if (p < 0).any() or p.sum() == 0:
+        raise ValueError(message("weights", "non-negative with a positive sum", f"least {p.min():g}, sum {p.sum():g}"))
+    target, classes = moments(y, n, loss)
+    used = p > 0
+    X, p, target = X[used], p[used] / p[used].sum(), target[used]
+    group = groups(codes(X))
+    _, first = np.unique(group, return_index=True)
+    mass = np.bincount(group, p)
+    joined = np.stack([np.bincount(group, p * column) for column in target.T], axis=1) / mass[:, None]
+    return X[first], mass, joined, classes
+
+
+def moments(y: np.ndarray, n: int, loss: str) -> tuple[np.ndarray, np.ndarray | None]:
+    """Per row: (n, 2) y and y^2 ("squared"), or (n, K) probabilities of the classes; and the labels found in `y`.
+
+    Raises:
+        ValueError: for other shapes, NaN, or rows that are no probabilities.
+    """
+    if loss == "squared":
+        require_shape("y", y, (n,))
+        values = y.astype(float)
+        require_finite("y", values)
+        return np.stack([values, values**2], axis=1), None
+    if y.ndim == 2:
+        require_shape("y", y, (n, None))
+        rows = y.astype(float)
+        require_finite("y", rows)
+        if (rows < 0).any() or not np.allclose(rows.sum(axis=1), 1.0, atol=1e-8):
+            raise ValueError(message("y", "class probabilities that sum to 1 in every row", "other numbers"))
+        return rows, None
+    require_shape("y", y, (n,))
+    if y.dtype.kind == "f":
+        require_finite("y", y)
+    classes, index = np.unique(y, return_inverse=True)
+    return np.eye(len(classes))[index.ravel()], classes
+
+
+class Cells(NamedTuple):
+    """The cells of one set S.
+
+    Attributes:
+        of_atom: (m,) index of the cell that an atom lies in.
+        mass: (c,) probabilities.
+        loss: (c,) least expected loss.
+        output: (c, 1) mean of y, or (c, K) class probabilities.
+    """
+
+    of_atom: np.ndarray
+    mass: np.ndarray
+    loss: np.ndarray
+    output: np.ndarray
+
+    @classmethod
+    def of(cls, support: np.ndarray, weights: np.ndarray, target: np.ndarray, mask: np.ndarray, loss: str) -> Self:
+        """Group the atoms by their values on `mask`."""
+        cell = groups(codes(support[:, mask])) if mask.any() else np.zeros(len(support), dtype=np.int64)
+        mass = np.bincount(cell, weights)
+        mean = np.stack([np.bincount(cell, weights * column) for column in target.T], axis=1) / mass[:, None]
+        if loss == "squared":
+            return cls(cell, mass, np.maximum(mean[:, 1] - mean[:, 0] ** 2, 0.0), mean[:, :1])
+        if loss == "log":
+            return cls(cell, mass, -(mean * np.log(np.where(mean > 0, mean, 1.0))).sum(axis=1), mean)
+        return cls(cell, mass, 1.0 - mean.max(axis=1), mean)
