@@ -204,14 +204,14 @@ def card(session: nox.Session) -> None:
 
 @nox.session(python=BASE)
 def docs(session: nox.Session) -> None:
-    """Build the site into site/, strictly and offline; `-- serve` shows it while you write."""
+    """Build the site into site/ (or `-- --site-dir <folder>`), strictly and offline; `-- serve` shows it live."""
     install(session, *Wheels(session, []).lines(tools_of("docs"), extras=["repro"]))
     session.env["NO_MKDOCS_2_WARNING"] = "1"
     if "serve" in session.posargs:
         session.run("mkdocs", "serve")
     else:
-        session.run("mkdocs", "build", "--strict", "--quiet")
-        session.run("python", "-m", "tools.offline", "site")
+        session.run("mkdocs", "build", "--strict", "--quiet", *session.posargs)
+        session.run("python", "-m", "tools.offline", session.posargs[-1] if session.posargs else "site")
 
 
 # --- upkeep ---

@@ -78,6 +78,12 @@ def repository(tmp_path):
     return made
 
 
+@pytest.fixture(scope="session")
+def tree():
+    """This work tree itself, for sessions that leave it as it is."""
+    return Repository(ROOT)
+
+
 @pytest.fixture
 def clone(repository):
     """This work tree as it stands, committed, beside the original: what a session does to it leaves no trace."""

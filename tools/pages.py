@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tools.docstrings import public_names
 from tools.imports import claims_side
-from tools.tables import all_benchmarks, all_claims, methods, methods_table
+from tools.tables import all_benchmarks, all_claims, gallery, methods, methods_table
 from tools.workspace import Package, discover
 
 LINK = re.compile(r"(!?\[[^\]]*\]\()(?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
@@ -108,11 +108,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Fill the tables."""
     released = [package for package in methods() if not package.is_draft]
     blocks = {
+        "gallery": lambda: gallery(released),
         "methods": lambda: methods_table(released, "methods/{dist}/README.md"),
         "claims": all_claims,
         "benchmarks": all_benchmarks,
     }
-    return re.sub(r"<!-- (methods|claims|benchmarks) -->", lambda found: blocks[found[1]](), markdown)
+    return re.sub(r"<!-- (gallery|methods|claims|benchmarks) -->", lambda found: blocks[found[1]](), markdown)
 
 
 def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
+import html
 import json
+import re
 from collections import Counter
 from typing import Any
 
 from offprints import card
 
 from tools.workspace import Package, discover
+
+FIGURE = re.compile(r"!\[([^\]]*)\]\((figures/[^)\s]+)\)")
 
 
 def methods() -> list[Package]:
@@ -55,6 +59,18 @@ def methods_table(packages: list[Package], link: str) -> str:
         summary = str(facts.get("summary", package.title)).rstrip(".")
         rows.append([str(facts.get("field", "")), name, summary, counts(package), f"`pip install {package.dist}`"])
     return card.markdown((["field", "method", "what it does", "claims", "install"], sorted(rows)))
+
+
+def gallery(packages: list[Package]) -> str:
+    """The first figure of each method, which leads to its page."""
+    parts = []
+    for package in packages:
+        found = FIGURE.search((package.folder / "README.md").read_text(encoding="utf-8"))
+        if found is not None:
+            page, says = f"methods/{package.dist}", html.escape(found[1])
+            image = f'<img src="{page}/{found[2]}" alt="{says}" loading="lazy">'
+            parts.append(f'<a href="{page}/index.html">{image}<span><b>{package.dist}</b><br>{says}</span></a>')
+    return f'<div class="gallery">{"".join(parts)}</div>'
 
 
 def all_claims() -> str:
