@@ -12,8 +12,16 @@ GB1 = "MQYKLILNGKTLKGETTTEAVDAATAEKVFKQYANDNGVDGEWTYDDATKTFTVTE"
 SPACE = kr.VariantSpace("MKVTDYGW", [3, 4, 5])
 
 
+CODES = SPACE.codes(np.arange(2))
+LANDSCAPE = kr.Landscape(SPACE, CODES, np.array([1.0, 2.0]))
+
+
 def frame(variants, fitness):
     return pd.DataFrame({"variant": variants, "fitness": fitness})
+
+
+def campaign(**options):
+    return kr.DirectedEvolution("MKVTDYGW", [3, 4, 5], **options)
 
 
 SPACES = [
@@ -61,6 +69,18 @@ def test_kinds():
         lambda: kr.DirectedEvolution("MKV", [1]).tell(5),
         lambda: kr.load_landscape(5),
         lambda: kr.AminoAcidGraph([[0.0]]),
+        lambda: campaign(features=["onehot"]),
+        lambda: campaign(walk={"steps": 5}),
+        lambda: campaign(constraints="C"),
+        lambda: campaign(predictor="ridge"),
+        lambda: campaign().add(CODES, np.array([True, False])),
+        lambda: campaign().add(CODES.astype(float), np.ones(2)),
+        lambda: campaign().tell(frame(["VTD", "ATD"], [True, False])),
+        lambda: campaign().tell(frame(["VTD", "ATD"], [True, 2.0])),
+        lambda: campaign().tell(frame(["VTD", "ATD"], [1 + 2j, 1.0])),
+        lambda: campaign().tell(frame(["VTD"], pd.to_datetime(["2024-01-01"]))),
+        lambda: kr.Landscape(SPACE, CODES, np.array([True, False])),
+        lambda: kr.evaluate("random", None),
     ):
         with pytest.raises(TypeError, match="must be"):
             act()
@@ -81,6 +101,16 @@ TABLES = [
     (frame(["VTD", " "], [1.0, 2.0]), "variant in row 1 must be a variant, got an empty cell"),
     (frame([], []), "measurements must be at least one, got none"),
     (frame(["VTD"], [np.nan]), "measurements must be at least one"),
+    (frame(["VTD", "ATD"], [1e300, 1.0]), "the largest fitness must be 0, or between 1e-30 and 1e\\+30 in size"),
+    (frame(["VTD", "ATD"], [1e-40, 0.0]), "in size, got 1e-40. Divide all by one number"),
+    (
+        pd.DataFrame([["VTD", 1.0, 2.0]], columns=["variant", "fitness", "fitness"]),
+        r"the fitness column must be one, got columns \['fitness', 'fitness'\]. Pass fitness=",
+    ),
+    (
+        pd.DataFrame([["VTD", 1.0, 2.0]], columns=["variant", "Fitness", "FITNESS"]),
+        r"the fitness column must be one, got columns \['Fitness', 'FITNESS'\]",
+    ),
 ]
 
 
@@ -105,6 +135,24 @@ def test_repeats_are_averaged_and_warn_only_when_they_disagree():
     assert values.tolist() == [1.5, 5.0]
     codes, values = kr.read_measurements(frame(["VTD", "VTD"], [1.0, 1.0]), SPACE)
     assert values.tolist() == [1.0]
+
+
+def test_small_units_are_no_constant():
+    """Dissociation constants in mol/l: what differs is seen, in the ensemble and between repeats."""
+    evolution = campaign().add(SPACE.codes(np.arange(6)), 1e-13 * np.arange(6))
+    assert not evolution.surrogate().constant
+    with pytest.warns(kr.MeasurementWarning, match="1 variants were measured more than once"):
+        kr.read_measurements(frame(["VTD", "VTD"], [1e-13, 2e-13]), SPACE)
+
+
+def test_a_name_alone_is_a_list_of_one():
+    quick = kr.EnsemblePredictor("ridge", top=1)
+    space = kr.VariantSpace("AC", [1])
+    landscape = kr.Landscape(space, space.codes(np.arange(20)), np.arange(20.0))
+    found = kr.evaluate("random", landscape, rounds=0, seeds=1, batch=5, predictor=quick)
+    assert found.table["method"].tolist() == ["random"]
+    one, two = kr.AminoAcidGraph.from_scales("Polarity"), kr.AminoAcidGraph.from_scales(["Polarity"])
+    assert (one.ranks == two.ranks).all()
 
 
 def test_variants_outside_the_alphabet_of_a_site():
@@ -167,7 +215,29 @@ OTHERS = [
     (lambda: kr.KnowledgePolicy(SPACE, reference="quotient"), "reference must be one of"),
     (lambda: kr.load_plm(torch.nn.Linear(2, 2), length=3), "plm must be an encoder with an integer attribute width"),
     (lambda: kr.Library(np.empty((0, 3)), np.empty(0)), "library must be of as many variants"),
-    (lambda: kr.evaluate(["magic"], None, seeds=0), "cannot evaluate: 2 problems"),
+    (lambda: kr.evaluate(["magic"], LANDSCAPE, seeds=0), "cannot evaluate: 2 problems"),
+    (lambda: kr.evaluate("magic", LANDSCAPE), "cannot evaluate: 1 problem.*\n.*got 'magic'"),
+    (lambda: kr.evaluate([], LANDSCAPE), "methods must be an integer at least 1, got 0"),
+    (lambda: kr.evaluate("random", LANDSCAPE, seeds=[]), "number of seeds must be an integer at least 1"),
+    (lambda: kr.evaluate("random", LANDSCAPE, seeds=[0, -1]), "seed must be an integer at least 0, got -1"),
+    (
+        lambda: kr.evaluate("random", kr.Landscape(SPACE, CODES, np.array([-1.0, -2.0]))),
+        "the landscape's maximum must be greater than 0, got -1.0. Add a constant",
+    ),
+    (lambda: kr.EnsemblePredictor("lasso", top=1).fit(np.ones((5, 1)), np.ones(5)), "1 problem.*\n.*got 'lasso'"),
+    (
+        lambda: kr.EnsemblePredictor("ridge", top=1).fit(np.ones((2, 1)), np.array([1e300, 0])),
+        "the largest y must be 0, or between 1e-30 and 1e\\+30 in size, got 1e\\+300. Divide all",
+    ),
+    (lambda: kr.AminoAcidGraph.from_scales("Colour"), "1 problem.*\n.*got 'Colour'"),
+    (lambda: campaign().add(CODES[:, :2], np.ones(2)), r"codes must be of shape \(n, 3\), got \(2, 2\)"),
+    (lambda: campaign().add(CODES + 20, np.ones(2)), "codes, row 0 must be of .* at site 3, got code 20"),
+    (lambda: campaign().add(CODES, np.ones(3)), r"fitness must be of shape \(2\), got \(3,\)"),
+    (lambda: campaign().add(CODES, np.array([1.0, np.nan])), "fitness must be finite"),
+    (lambda: campaign().add(CODES, np.array([1e300, 1.0])), "the largest fitness must be .* got 1e\\+300"),
+    (lambda: campaign().exclude(CODES - 1), "codes, row 0 must be of .* got code -1"),
+    (lambda: kr.Landscape(SPACE, CODES[[0, 0]], np.ones(2)), "codes must be distinct, got 1 repeats"),
+    (lambda: kr.Landscape(SPACE, CODES, np.array([1.0, np.inf])), "fitness must be finite"),
     (lambda: kr.run_campaign("magic", kr.Ehrlich()), "method must be one of"),
     (lambda: kr.Landscape(SPACE, SPACE.codes(np.arange(2)), np.ones(3)), "codes must be of shape"),
     (lambda: kr.PPO(None, None, scale=0), "scale must be greater than 0"),
@@ -211,6 +281,10 @@ def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "table.parquet").write_bytes(b"")
     with pytest.raises(ValueError, match=r"must be a .csv, .tsv or .xlsx file, got .parquet"):
         kr.load_landscape(tmp_path / "table.parquet")
+    for written in (b"", "variant,fitness\nVTD,1\n".encode("utf-16")):
+        (tmp_path / "table.csv").write_bytes(written)
+        with pytest.raises(ValueError, match="table.csv must be a table in UTF-8 separated by ','"):
+            campaign().tell(tmp_path / "table.csv")
     with pytest.raises(FileNotFoundError, match="no checkpoint"):
         kr.DirectedEvolution.load(tmp_path / "none")
     (tmp_path / "scales.tsv").write_text("aa\tX\nA\t0.5\n")

@@ -30,7 +30,7 @@ METHOD = Method(
         "States are taken relative to the masked parent's by a difference (the released code divides, which explodes "
         "near 0; `reference='ratio'` does it with a floor).",
         "The encoder is frozen by default (`finetune=True` trains it), offline a small ESM that starts from the "
-        "graph's coordinates; walks take 600 to 3 000 steps a round (the paper: 30 000).",
+        "graph's coordinates; walks take at most 6 000 steps a round (the paper: 30 000).",
         "The predictor averages seven kinds of scikit-learn models in place of MLDE's 22; in the claims ridge and "
         "extra trees, for every method alike.",
         "Rewards are divided by the library's standard deviation for the value function; windows and the end of a "

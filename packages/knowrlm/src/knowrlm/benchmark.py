@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
-from offprints.checks import Problems, message, require_choice, require_range
+from offprints.checks import Problems, message, require_choice, require_kind, require_range
 from offprints.progress import track
 from offprints.seeding import rng, spawn
 
@@ -114,9 +114,10 @@ def run_campaign(
     """One first plate, `rounds` further ones, one last: batch · (rounds + 2) measurements in all (Algorithm 1).
 
     Every method gets the same predictor and features; those that start from clusters get the same first plate as the
-    walks. Variants without a measurement in the landscape are left out and cost nothing; a warning says so where ten
-    proposals do not fill a plate. `zero_shot` scores (n, k)
-    variants for ftMLDE, such as `lambda codes: -model.nll(...)` of `UniRep`; by default they are near on the graph.
+    walks, and searches on the model as many predictions a plate as the walks take steps (20 · batch at least). Variants
+    without a measurement in the landscape are left out and cost nothing; a warning says so where ten proposals do not
+    fill a plate. `zero_shot` scores (n, k) variants for ftMLDE, such as `lambda codes: -model.nll(...)` of `UniRep`; by
+    default they are near on the graph.
 
     Raises:
         ValueError: if the method is unknown, a number is out of range, or nothing proposed was measured.
@@ -134,7 +135,8 @@ def run_campaign(
     if method in WALKS:
         model = _walk(evolution, run, rounds)
     else:
-        model = _propose(evolution, run, rounds, STRATEGIES[method], seed, zero_shot)
+        queries = max(20 * batch, walk.steps)
+        model = _propose(evolution, run, rounds, STRATEGIES[method], seed, zero_shot, queries)
     found = ndcg(landscape.fitness, model.predict(landscape.codes)) if isinstance(landscape, Landscape) else np.nan
     log = evolution.log
     reward, window = (np.array(values) for values in ((log.reward, log.low) if log else ([], [])))
@@ -211,12 +213,14 @@ def _propose(
     parts: tuple[Strategy | None, Strategy, Strategy],
     seed: int,
     zero_shot: Callable[[np.ndarray], np.ndarray] | None,
+    queries: int,
 ) -> Surrogate:
     surrogate = evolution.surrogate_of()
     gen = rng(spawn(seed, 2)[1])
     known = Known(
-        run.landscape.space, evolution.graph, surrogate, gen, run.codes, run.fitness, run.failed, zero_shot=zero_shot
-    )
+        run.landscape.space, evolution.graph, surrogate, gen, run.codes, run.fitness, run.failed,
+        zero_shot=zero_shot, queries=queries,
+    )  # fmt: skip
 
     def through(strategy: Strategy) -> Callable[[int], np.ndarray]:
         def propose(n: int) -> np.ndarray:
@@ -234,7 +238,7 @@ def _propose(
 
 
 def evaluate(
-    methods: Sequence[str],
+    methods: Sequence[str] | str,
     landscape: Oracle,
     *,
     rounds: int = 3,
@@ -247,7 +251,7 @@ def evaluate(
     """Every method on one landscape with every seed, at equal numbers of measurements (Section 4, Tables 1 and 3).
 
     Args:
-        methods: out of `METHODS`.
+        methods: out of `METHODS`; or the name of one.
         landscape: a table, or a function such as `Ehrlich`.
         rounds: plates between the first and the last.
         seeds: how many (0, 1, …), or which.
@@ -257,16 +261,27 @@ def evaluate(
         predictor: the default ensemble if None.
 
     Raises:
-        ValueError: listing unknown methods and numbers out of range.
+        TypeError: if the landscape is none.
+        ValueError: listing unknown methods and numbers out of range; if the landscape's maximum is not above 0, where
+        nothing can be normalised by it.
     """
+    require_kind("landscape", landscape, Oracle)
+    methods = [methods] if isinstance(methods, str) else list(methods)
     with Problems("cannot evaluate") as problems:
+        problems.check(require_range, "methods", len(methods), low=1, integer=True)
+        hint = "Add a constant to the fitness."
+        problems.check(require_range, "the landscape's maximum", landscape.maximum, low=0, low_open=True, hint=hint)
         for method in methods:
             problems.check(require_choice, "method", method, METHODS)
-        if isinstance(seeds, int):
+        if isinstance(seeds, Sequence):
+            problems.check(require_range, "number of seeds", len(seeds), low=1, integer=True)
+            for seed in seeds:
+                problems.check(require_range, "seed", seed, low=0, integer=True)
+        else:
             problems.check(require_range, "seeds", seeds, low=1, integer=True)
         problems.check(require_range, "batch", batch, low=1, integer=True)
         problems.check(require_range, "rounds", rounds, low=0, integer=True)
-    chosen = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    chosen = list(seeds) if isinstance(seeds, Sequence) else list(range(seeds))
     rows, curves = [], []
     for method, seed in track([(method, seed) for method in methods for seed in chosen], "campaigns"):
         run = run_campaign(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from offprints.checks import message, require_choice, require_kind, require_range
+from offprints.checks import message, require_choice, require_kind, require_range, require_shape
 from offprints.device import pick_device
 from offprints.seeding import isolated, rng, spawn
 from torch import nn
@@ -16,7 +16,7 @@ from knowrlm.constraints import PlateConstraints
 from knowrlm.encode import KINDS, FeatureMap
 from knowrlm.filling import filling
 from knowrlm.graph import AminoAcidGraph
-from knowrlm.measurements import MeasurementWarning, average, read_measurements, warn_of_scale
+from knowrlm.measurements import MeasurementWarning, average, checked_fitness, read_measurements, warn_of_scale
 from knowrlm.plates import plate_frame
 from knowrlm.plm import EsmEncoder, adapt, load_plm
 from knowrlm.policy import KnowledgePolicy
@@ -82,13 +82,17 @@ class DirectedEvolution:
         self.graph = graph if graph is not None else AminoAcidGraph.default()
         require_kind("graph", self.graph, AminoAcidGraph)
         self.walk = walk if walk is not None else WalkSettings()
+        require_kind("walk", self.walk, WalkSettings)
         self.constraints = constraints if constraints is not None else PlateConstraints()
+        require_kind("constraints", self.constraints, PlateConstraints)
+        require_kind("features", features, str, hint="Join several by '+'.")
         self.diverse, self.device = diverse, pick_device(device)
         self.space = self.constraints.restrict(VariantSpace(parent, sites, allowed=allowed))
         for kind in features.split("+"):
             require_choice("features", kind, KINDS)
         self.features = features
         self.predictor = predictor if predictor is not None else EnsemblePredictor(random_state=random_state)
+        require_kind("predictor", self.predictor, EnsemblePredictor)
         self.codes = np.empty((0, self.space.k), dtype=np.int8)
         self.fitness = np.empty(0)
         self.plate_of = np.empty(0, dtype=np.int64)
@@ -131,9 +135,17 @@ class DirectedEvolution:
         return self.add(codes, values)
 
     def add(self, codes: np.ndarray, fitness: np.ndarray) -> "DirectedEvolution":
-        """`tell` for (n, k) codes and (n,) finite fitness."""
+        """`tell` for (n, k) codes and (n,) fitness.
+
+        Raises:
+            TypeError: if they are no numbers.
+            ValueError: if there are none, their numbers differ, or one is outside the space or not finite.
+        """
+        codes, fitness = self.space.checked("codes", codes), checked_fitness("fitness", fitness)
+        require_shape("fitness", fitness, (len(codes),))
         if len(codes) == 0:
             raise ValueError(message("measurements", "at least one", "none"))
+        codes, fitness, _ = average(codes, fitness)
         warn_of_scale(self.codes, self.fitness, codes, fitness)
         seen = rows_in(codes, self.codes)
         known = {row.tobytes(): place for place, row in enumerate(self.codes)}
@@ -154,7 +166,7 @@ class DirectedEvolution:
 
     def exclude(self, codes: np.ndarray) -> "DirectedEvolution":
         """Never propose these (n, k) variants: they could not be made or measured."""
-        self.excluded = np.unique(np.concatenate([self.excluded, codes]), axis=0)
+        self.excluded = np.unique(np.concatenate([self.excluded, self.space.checked("codes", codes)]), axis=0)
         self._pending = None
         return self
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from offprints.checks import message, require_kind
 
-from knowrlm.measurements import VARIANT_COLUMNS, find_column, read_measurements, read_table
+from knowrlm.measurements import VARIANT_COLUMNS, checked_fitness, find_column, read_measurements, read_table
 from knowrlm.space import RESIDUES, VariantSpace
 
 PARENTS = {  # the two landscapes of Section 4, whose public tables hold the residues at the sites only
@@ -52,17 +52,21 @@ class Landscape:
         name: for tables and figures.
 
     Raises:
-        ValueError: if it is empty or the shapes differ.
+        TypeError: if codes are no integers or fitness no numbers.
+        ValueError: if it is empty, the shapes differ, a variant is outside the space or occurs twice, or as
+        `checked_fitness`.
     """
 
     def __init__(self, space: VariantSpace, codes: np.ndarray, fitness: np.ndarray, name: str = "landscape") -> None:
-        if not len(codes) or codes.shape != (len(fitness), space.k):
-            expected = f"({len(fitness)}, {space.k}) and not empty"
-            raise ValueError(message("codes", f"of shape {expected}", np.shape(codes)))
         self.space, self.name = space, name
-        self.codes, self.fitness = codes, np.asarray(fitness, dtype=float)
+        self.codes, self.fitness = space.checked("codes", codes), checked_fitness("fitness", fitness)
+        if not len(self.codes) or len(self.codes) != len(self.fitness):
+            expected = f"({len(self.fitness)}, {space.k}) and not empty"
+            raise ValueError(message("codes", f"of shape {expected}", np.shape(codes)))
         self.maximum = float(self.fitness.max())
-        self._rows = {row.tobytes(): place for place, row in enumerate(np.ascontiguousarray(codes, dtype=np.int8))}
+        self._rows = {row.tobytes(): place for place, row in enumerate(np.ascontiguousarray(self.codes))}
+        if len(self._rows) < len(self.codes):
+            raise ValueError(message("codes", "distinct", f"{len(self.codes) - len(self._rows)} repeats"))
 
     @classmethod
     def from_frame(

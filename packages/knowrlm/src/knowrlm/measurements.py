@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from offprints.checks import Problems, message, require_kind
+from offprints.checks import Problems, message, require_finite, require_kind, require_shape
 
 from knowrlm.space import VariantSpace
 
@@ -14,6 +14,7 @@ VARIANT_COLUMNS = ("variant", "variants", "aacombo", "combo", "mutant", "mutatio
 FITNESS_COLUMNS = ("fitness", "dms_score", "score")
 MISSING = ["", "NaN", "nan"]  # of a table's cells; "NA" is a variant of two residues
 SCALE_JUMP, REPEAT_JUMP, FEW = 10.0, 3.0, 5
+LEAST, LARGEST = 1e-30, 1e30  # of the greatest |fitness|: within, its squares and float32 predictions keep their digits
 
 
 class MeasurementWarning(UserWarning):
@@ -36,7 +37,11 @@ def read_table(source: str | Path | pd.DataFrame, sheet: str | int = 0) -> pd.Da
         raise FileNotFoundError(f"no file {path}.")
     kind = path.suffix.lower()
     if kind in (".csv", ".tsv", ".txt"):
-        return pd.read_csv(path, sep="," if kind == ".csv" else "\t", keep_default_na=False, na_values=MISSING)
+        separator = "," if kind == ".csv" else "\t"
+        try:  # no column of names: a row that ends with a separator would move the columns by one
+            return pd.read_csv(path, sep=separator, index_col=False, keep_default_na=False, na_values=MISSING)
+        except ValueError as error:
+            raise ValueError(message(str(path), f"a table in UTF-8 separated by {separator!r}", str(error))) from error
     if kind in (".xlsx", ".xlsm"):
         try:
             return pd.read_excel(path, sheet_name=sheet, keep_default_na=False, na_values=MISSING)
@@ -49,14 +54,18 @@ def find_column(frame: pd.DataFrame, name: str | None, known: Sequence[str], wha
     """The column of that name, or the first one with a known name (upper and lower case alike).
 
     Raises:
-        ValueError: listing the columns there are.
+        ValueError: listing the columns there are; if two have that name.
     """
     if name is not None:
         known = (name,)
-    lower = {str(column).lower(): str(column) for column in frame.columns}
+    columns = [str(column) for column in frame.columns]
     for candidate in known:
-        if candidate.lower() in lower:
-            return lower[candidate.lower()]
+        found = [column for column in columns if column == candidate]
+        found = found or [column for column in columns if column.lower() == candidate.lower()]
+        if len(found) > 1:
+            raise ValueError(message(f"the {what} column", "one", f"columns {found}", f"Pass {what}= or rename them."))
+        if found:
+            return found[0]
     raise ValueError(message(f"the {what} column", "one of " + ", ".join(known), f"columns {list(frame.columns)}"))
 
 
@@ -79,8 +88,9 @@ def read_measurements(
         fitness: name of the column of fitness.
 
     Raises:
-        ValueError: if a column is missing, a variant unreadable or outside the space, or a fitness infinite or no
-        number.
+        TypeError: if the fitness column holds truth values, dates or complex numbers.
+        ValueError: if a column is missing, a variant unreadable or outside the space, or a fitness infinite, no
+        number, or beyond `checked_fitness`.
     """
     frame = read_table(table)
     names = find_column(frame, variant, VARIANT_COLUMNS, "variant")
@@ -103,7 +113,28 @@ def read_measurements(
             MeasurementWarning,
             stacklevel=2,
         )
-    return average(codes[~missing], values[~missing])[:2]
+    return average(codes[~missing], checked_fitness("fitness", values[~missing]))[:2]
+
+
+def checked_fitness(name: str, fitness: np.ndarray) -> np.ndarray:
+    """(n,) measurements as float64, such as the library of Algorithm 1.
+
+    Raises:
+        TypeError: if they are no integers or floats (truth values are not).
+        ValueError: if they are not finite, no list, or the greatest of them in size is not 0 or between 1e-30 and 1e30,
+        where squares and float32 predictions would lose them.
+    """
+    values = np.asarray(fitness)
+    if values.dtype.kind not in "iuf":
+        raise TypeError(message(name, "of integers or floats", f"dtype {values.dtype}", "Use .astype(float) if meant."))
+    require_shape(name, values, ("n",))
+    require_finite(name, values)
+    values = values.astype(np.float64)
+    largest = float(np.abs(values).max(initial=0.0))
+    if largest and not LEAST <= largest <= LARGEST:
+        expected = f"0, or between {LEAST:g} and {LARGEST:g} in size"
+        raise ValueError(message(f"the largest {name}", expected, f"{largest:g}", "Divide all by one number."))
+    return values
 
 
 def average(
@@ -121,7 +152,7 @@ def average(
     count = np.bincount(group, repeats)
     mean = np.bincount(group, fitness * repeats) / count
     spread = np.bincount(group, repeats * (fitness - mean[group]) ** 2) / count
-    tolerance = 1e-9 * max(1.0, float(np.abs(fitness).max()))
+    tolerance = 1e-9 * float(np.abs(fitness).max())
     if (conflicts := int((np.sqrt(spread) > tolerance).sum())) > 0:
         warnings.warn(
             f"{conflicts} variants were measured more than once with different fitness; the mean is taken.",
@@ -165,6 +196,11 @@ def warn_of_scale(known: np.ndarray, before: np.ndarray, codes: np.ndarray, fitn
 
 
 def _numbers(column: pd.Series) -> np.ndarray:
+    if any(isinstance(entry, bool | np.bool_) for entry in column):
+        hint = "Use .astype(float) if 0 and 1 are meant."
+        raise TypeError(message("the fitness column", "of numbers", "truth values", hint))
+    if column.dtype.kind in "cmM":
+        raise TypeError(message("the fitness column", "of numbers", str(column.dtype)))
     values = pd.to_numeric(column, errors="coerce").to_numpy(dtype=float)
     with Problems("cannot read the fitness") as problems:
         for row in np.flatnonzero(np.isnan(values) & column.notna().to_numpy())[:20]:

@@ -20,6 +20,7 @@ from sklearn.svm import SVR
 from sklearn.utils.validation import check_is_fitted, validate_data  # pyrefly: ignore[missing-module-attribute]
 
 from knowrlm.encode import FeatureMap, additive_prediction
+from knowrlm.measurements import checked_fitness
 
 
 class Regressor(Protocol):
@@ -55,7 +56,7 @@ class EnsemblePredictor(RegressorMixin, BaseEstimator):
     selection.
 
     Args:
-        models: names out of `MODELS`; `DEFAULT` by default.
+        models: names out of `MODELS`, or one of them; `DEFAULT` by default.
         top: t, how many are averaged.
         folds: K.
         random_state: seed of folds and models.
@@ -72,7 +73,7 @@ class EnsemblePredictor(RegressorMixin, BaseEstimator):
 
     def __init__(
         self,
-        models: Sequence[str] | None = None,
+        models: Sequence[str] | str | None = None,
         top: int = 3,
         folds: int = 5,
         random_state: int = 0,
@@ -89,15 +90,17 @@ class EnsemblePredictor(RegressorMixin, BaseEstimator):
             ValueError: if sizes differ, something is not finite, or a parameter is out of range.
         """
         X, y = validate_data(self, X, y, y_numeric=True, dtype=[np.float64, np.float32])
-        names = list(DEFAULT if self.models is None else self.models)
+        models = DEFAULT if self.models is None else self.models
+        names = [models] if isinstance(models, str) else list(models)
         with Problems("cannot fit the ensemble") as problems:
             for name in names:
                 problems.check(require_choice, "model", name, MODELS)
             problems.check(require_range, "top", self.top, low=1, high=max(len(names), 1), integer=True)
             problems.check(require_range, "folds", self.folds, low=2, integer=True)
+            problems.check(checked_fitness, "y", y)
         y = y.astype(np.float64)
         self.mean_, self.scale_ = float(y.mean()), float(y.std())
-        self.constant_ = not self.scale_ > 1e-12 * max(1.0, abs(self.mean_))
+        self.constant_ = not self.scale_ > 1e-12 * float(np.abs(y).max())
         self.chosen_: list[str] = []
         self.errors_: dict[str, float] = {}
         self.estimators_: list[Regressor] = []

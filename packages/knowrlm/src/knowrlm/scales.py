@@ -37,6 +37,8 @@ class Scales:
         """
         if categories is None:
             return np.ones(len(self.table))
+        if isinstance(categories, str):
+            categories = [categories]
         given = dict(categories) if isinstance(categories, Mapping) else dict.fromkeys(categories, 1.0)
         with Problems("cannot weight the scales") as problems:
             for name, weight in given.items():

@@ -30,11 +30,11 @@ def propose_genetic(known: Known, n: int) -> np.ndarray:
     return known.fresh(children, n)
 
 
-def propose_adalead(known: Known, n: int, *, kappa: float = 0.1, rho: float = 0.2, evaluations: int = 20) -> np.ndarray:
+def propose_adalead(known: Known, n: int, *, kappa: float = 0.1, rho: float = 0.2) -> np.ndarray:
     """AdaLead (Sinai et al. 2020): greedy evolution on the model, from all parents near the best (Section 4).
 
     Parents are the measured variants within κ of the best. Children recombine with rate ρ and mutate once on average; a
-    child is rolled out by further mutations as long as the prediction is at least its root's. At most `evaluations` · n
+    child is rolled out by further mutations as long as the prediction is at least its root's. About `known.queries`
     predictions; the n best of what was seen.
     """
     known.surrogate.fit(known.codes, known.fitness)
@@ -42,7 +42,7 @@ def propose_adalead(known: Known, n: int, *, kappa: float = 0.1, rho: float = 0.
     best = known.fitness.max()
     parents = known.codes[known.fitness >= best * (1 - np.sign(best) * kappa)]
     seen: list[np.ndarray] = []
-    budget = evaluations * n
+    budget = known.queries
     while budget > 0:
         roots = parents[gen.integers(len(parents), size=n)]
         roots = cross(roots, gen, rho)
@@ -68,11 +68,11 @@ class _Node:
     children: dict[int, "_Node"] = field(default_factory=dict)
 
 
-def propose_tree(known: Known, n: int, *, simulations: int = 600, depth: int = 4, explore: float = 1.0) -> np.ndarray:
+def propose_tree(known: Known, n: int, *, depth: int = 4, explore: float = 1.0) -> np.ndarray:
     """A small EvoPlay (Wang et al. 2023): Monte Carlo tree search over substitutions, valued by the model (Section 4).
 
     From the best measured variants, UCB1 descends one substitution a level; a new leaf is valued by its prediction,
-    standardised over the library. No network is trained. The n best predictions met on the way.
+    standardised over the library. No network is trained. The n best of `known.queries` predictions.
     """
     known.surrogate.fit(known.codes, known.fitness)
     space, gen = known.space, known.gen
@@ -80,7 +80,7 @@ def propose_tree(known: Known, n: int, *, simulations: int = 600, depth: int = 4
     centre, scale = known.fitness.mean(), max(float(known.fitness.std()), 1e-12)
     seen: list[np.ndarray] = []
     steps = 0
-    while steps < simulations:
+    while steps < known.queries:
         leaves: list[list[_Node]] = []
         for root in roots:
             leaves.append(_descend(root, space, gen, depth, explore))

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 import numpy as np
-from offprints.checks import Problems, message, require_kind, require_range
+from offprints.checks import Problems, message, require_kind, require_range, require_shape
 
 RESIDUES = "ACDEFGHIKLMNPQRSTVWY"
 """The twenty amino acids; a residue's code is its place here."""
@@ -97,6 +97,27 @@ class VariantSpace:
         """(n,) whether every residue of each variant is allowed."""
         codes = np.asarray(codes)
         return np.asarray(self.mask[np.arange(self.k), codes].all(axis=1))
+
+    def checked(self, name: str, codes: np.ndarray) -> np.ndarray:
+        """(n, k) int8 codes that belong to this space.
+
+        Raises:
+            TypeError: if they are no integers.
+            ValueError: if the shape differs, or a residue is not allowed at its site.
+        """
+        codes = np.asarray(codes)
+        if codes.dtype.kind not in "iu":
+            raise TypeError(message(name, "of integers, the codes of residues", f"dtype {codes.dtype}"))
+        require_shape(name, codes, ("n", self.k))
+        known = (codes >= 0) & (codes < 20)
+        outside = ~known | ~self.mask[np.arange(self.k), np.where(known, codes, 0)]
+        if outside.any():
+            row, site = np.argwhere(outside)[0]
+            found = RESIDUES[codes[row, site]] if known[row, site] else f"code {codes[row, site]}"
+            raise ValueError(
+                message(f"{name}, row {row}", f"of {self.allowed[site]} at site {self.sites[site]}", found)
+            )
+        return codes.astype(np.int8)
 
     def index(self, codes: np.ndarray) -> np.ndarray:
         """(n,) places of (n, k) variants in the enumeration.

@@ -17,7 +17,8 @@ from knowrlm.surrogate import Surrogate
 class Known:
     """What a strategy sees: the space, (n, k) measured codes and (n,) fitness in order, a generator.
 
-    `zero_shot` scores variants without labels, for the filter of ftMLDE; nearness on the graph by default.
+    `zero_shot` scores variants without labels, for the filter of ftMLDE; nearness on the graph by default. A search on
+    the model may ask it for `queries` predictions a plate.
     """
 
     space: VariantSpace
@@ -29,6 +30,7 @@ class Known:
     failed: np.ndarray
     memory: dict[str, object] = field(default_factory=dict)
     zero_shot: "Callable[[np.ndarray], np.ndarray] | None" = None
+    queries: int = 2000
 
     @property
     def tried(self) -> np.ndarray:
