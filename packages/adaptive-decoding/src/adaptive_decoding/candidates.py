@@ -7,7 +7,7 @@ from offprints.checks import message, require_choice, require_range
 from offprints.device import float_dtype, full_precision
 from torch import Tensor
 
-from adaptive_decoding.increments import as_logits, deltas
+from adaptive_decoding.increments import as_logits, decisive_deltas
 from adaptive_decoding.ranking import Ranked, checked_top, ranked, traced
 
 RULES = ("prefix", "pointwise", "last")
@@ -79,37 +79,32 @@ def as_epsilon(epsilon: float | Tensor) -> float | Tensor:
 
 def choose(x: Tensor, epsilon: float | Tensor, how: Rule) -> Choice:
     """The candidate set of (rows, V) logits in float32 or float64; `epsilon` a number or (rows,)."""
-    size = x.shape[-1]
-    fine = float_dtype(x.device)
-    if isinstance(epsilon, Tensor):
-        limit = epsilon.to(x.device, fine).reshape(-1, 1)
-        zeros = traced(x) or bool((limit == 0).any())
-    else:
-        limit, zeros = torch.full((1, 1), epsilon, dtype=fine, device=x.device), epsilon == 0
+    size, fine = x.shape[-1], float_dtype(x.device)
+    limit = epsilon.to(x.device, fine).reshape(-1, 1) if isinstance(epsilon, Tensor) else epsilon
+    zeros = bool((limit == 0).any()) if isinstance(limit, Tensor) and not traced(x) else limit == 0
     with full_precision(x.device):
         order = ranked(x, limit, min(how.min_tokens_to_keep, size))
-        n = torch.full((1, 1), size, device=x.device)
-        if not how.count_masked:
-            n = torch.isfinite(x).sum(-1, keepdim=True)
-        delta = deltas(order.probs, order.rest, n)
-        passes = (delta > limit) & order.valid
-        if zeros:  # at ε = 0 exactly, not to rounding: ΔConf_k > 0 unless token k is as improbable as the last one
-            lowest = x.masked_fill(x == -torch.inf, torch.inf) if not how.count_masked else x
-            passes = torch.where(limit == 0, order.values > lowest.amin(-1, keepdim=True), passes)
+        n = torch.full((1, 1), size, device=x.device) if how.count_masked else torch.isfinite(x).sum(-1, keepdim=True)
+        delta = decisive_deltas(order, n)
+        passes = order.filled(delta > limit)
+        if zeros is not False:  # at ε = 0 exactly, not to rounding: ΔConf_k > 0 unless p_k is that of the last token
+            lowest = x if how.count_masked else x.masked_fill(x == -torch.inf, torch.inf)
+            above = order.filled(order.values > lowest.amin(-1, keepdim=True))
+            passes = torch.where(torch.as_tensor(limit, device=x.device) == 0, above, passes)
     return _ruled(order, passes, delta, n, how)
 
 
 def _ruled(order: Ranked, passes: Tensor, delta: Tensor, n: Tensor, how: Rule) -> Choice:
-    ranks = torch.arange(passes.shape[-1], device=passes.device)
     keep = passes
     if how.rule == "prefix":
-        keep = passes.long().cumprod(-1).bool()
+        keep = passes.cumprod(-1, dtype=torch.uint8).bool()
     elif how.rule == "last":
         keep = passes.flip(-1).long().cumsum(-1).flip(-1) > 0
     everything = None
     if how.flat == "keep_all":
         everything = ~keep.any(-1, keepdim=True)
-    return Choice(order, keep | (ranks < how.min_tokens_to_keep) | ~order.valid, everything, delta, n)
+    keep[:, : how.min_tokens_to_keep] = True
+    return Choice(order, keep if order.valid is None else keep | ~order.valid, everything, delta, n)
 
 
 def real_part(rows: Tensor, vocab_size: int | None) -> Tensor:

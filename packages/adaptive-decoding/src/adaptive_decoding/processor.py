@@ -154,14 +154,13 @@ class AdaptiveLogitsProcessor(LogitsProcessor):
 def measured(x: Tensor, choice: Choice) -> Step:
     """What a trace keeps of one step: k, the kept mass, the confidence of the kept set, the entropy in nats."""
     order, n = choice.order, choice.n.to(choice.delta.dtype)
-    stays = choice.keep & order.valid
+    stays = order.filled(choice.keep)
     k = stays.sum(-1)
     mass = (order.probs * stays).sum(-1)
     rest = order.rest[:, -1] + (order.probs * ~stays).sum(-1)
     known = -(torch.xlogy(order.probs, order.probs) * stays).sum(-1)
     unknown = -torch.xlogy(rest, rest / (n[:, 0] - k).clamp(min=1))
-    logs = torch.log_softmax(x.to(choice.delta.dtype), -1)
-    entropy = -(logs.exp() * logs.masked_fill(logs == -torch.inf, 0.0)).sum(-1)
+    entropy = torch.special.entr(torch.softmax(x, -1)).sum(-1).to(mass.dtype)
     resolved = known + unknown
     if choice.everything is not None:
         every = choice.everything[:, 0]
