@@ -72,7 +72,7 @@ def grid_of(basis: "FourierBasis") -> tuple[int, ...] | None:
     return tuple(sizes) if fine and bool(((theta - wanted).abs() < 2 * math.pi * GRID_TOLERANCE).all()) else None
 
 
-def _block(n_modes: tuple[int, ...], sizes: tuple[int, ...], device: torch.device) -> tuple[torch.Tensor, ...]:
+def block_indices(n_modes: tuple[int, ...], sizes: tuple[int, ...], device: torch.device) -> tuple[torch.Tensor, ...]:
     """Indices of the kept block in the output of `rfftn`."""
     axes = [torch.tensor(signed(m), device=device) % n for m, n in zip(n_modes[:-1], sizes[:-1], strict=True)]
     return torch.meshgrid(*axes, torch.arange(n_modes[-1], device=device), indexing="ij")
@@ -92,7 +92,7 @@ def analyse(basis: "FourierBasis", u: torch.Tensor) -> torch.Tensor:
     """Σ_j u_j e^{-ik·θ_j}, packed (B, C, 2M), by another backend than the direct one."""
     if basis.backend == "fft":
         whole = torch.fft.rfftn(u.reshape(*u.shape[:-1], *basis.grid), dim=tuple(range(2, 2 + len(basis.grid))))
-        c = whole[(..., *_block(basis.n_modes, basis.grid, u.device))].flatten(2) * _phase(basis)
+        c = whole[(..., *block_indices(basis.n_modes, basis.grid, u.device))].flatten(2) * _phase(basis)
         return torch.cat([c.real, -c.imag], -1)
     values = u.to(_complex(u.dtype))
     if basis.shared:
@@ -123,7 +123,7 @@ def _irfft(basis: "FourierBasis", c: torch.Tensor) -> torch.Tensor:
     last = torch.full((basis.n_modes[-1],), 0.5, dtype=basis.dtype, device=c.device)
     last[0] = 1.0  # irfft doubles all but this plane by itself
     blocks = c.reshape(*c.shape[:-1], *[2 * m for m in basis.n_modes[:-1]], basis.n_modes[-1]) * last
-    whole[(..., *_block(basis.n_modes, sizes, c.device))] = blocks
+    whole[(..., *block_indices(basis.n_modes, sizes, c.device))] = blocks
     return torch.fft.irfftn(whole, s=sizes, dim=tuple(range(2, 2 + len(sizes))), norm="forward").flatten(2)
 
 

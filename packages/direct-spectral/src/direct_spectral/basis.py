@@ -59,6 +59,14 @@ class Basis:
         """Values (B, C, N) of packed coefficients (B, C, K)."""
         raise NotImplementedError
 
+    def at(self, points: torch.Tensor, mask: torch.Tensor | None = None, validate: bool = True) -> "Basis":
+        """The same functions at other points, for synthesis there."""
+        raise NotImplementedError
+
+    def along(self, axis: int, m: int) -> "Basis":
+        """The waves 0..m-1 along one axis."""
+        raise NotImplementedError
+
     @property
     def n_points(self) -> int:
         """N."""
@@ -165,9 +173,7 @@ class FourierBasis(Basis):
         max_basis_bytes: int = MAX_BASIS_BYTES,
         validate: bool = True,
     ) -> None:
-        require_floating("points", points)
-        if points.ndim not in (2, 3) or not points.shape[-1]:
-            raise ValueError(message("points", "of shape (N, d) or (B, N, d)", tuple(points.shape)))
+        _require_cloud(points, None)
         require_choice("norm", norm, NORMS)
         require_choice("backend", backend, backends.NAMES)
         self.mask = _checked_mask(mask, points)
@@ -176,8 +182,7 @@ class FourierBasis(Basis):
         if bounds is None:
             bounds = fit_bounds(points if self.mask is None else points[self.mask])
         self.domain = bounds if isinstance(bounds, Domain) else Domain.of(bounds, periodic, gap)
-        if self.domain.dim != points.shape[-1]:
-            raise ValueError(message("points", f"of {self.domain.dim} coordinates (as bounds)", points.shape[-1]))
+        _require_cloud(points, self.domain.dim)
         if validate:
             self.domain.require_inside("points", points, self.mask)
         self.n_modes = require_modes(n_modes, self.domain.dim)
@@ -265,12 +270,34 @@ class FourierBasis(Basis):
         Raises:
             ValueError: as at construction.
         """
-        other = FourierBasis(
-            points, self.n_modes, self.domain, norm="forward", dtype=self.dtype, mask=mask, validate=validate,
-            backend="direct", max_basis_bytes=self.max_bytes,
-        )  # fmt: skip
-        other.norm, other._scale_out, other._count = self.norm, self._scale_out, self._count
+        _require_cloud(points, self.domain.dim)
+        other = copy.copy(self)
+        other.mask = _checked_mask(mask, points)
+        if validate:
+            require_finite_where("points", points, other.mask)
+            self.domain.require_inside("points", points, other.mask)
+        other.remember(points)
+        other._place(points)
+        other.weights, other.solver = mean_weights(other.theta, other.mask, self.dtype), None
+        other.backend = "direct" if self.backend == "fft" else self.backend
+        build = other.backend == "direct" and not other._too_large()
+        other.table = tables(*other._wanted(other.theta)) if build else None
         return other
+
+    def along(self, axis: int, m: int) -> "FourierBasis":
+        """The waves 0..m-1 along one axis alone, at the same points with the same weights: a projection integral.
+
+        Raises:
+            ValueError: for least squares, which belongs to all axes together.
+        """
+        if self.solver is not None:
+            hint = "Use 'mean' or 'voronoi' with a factorised operator."
+            raise ValueError(message("quadrature", "a weight for each point", "'lstsq'", hint))
+        one = copy.copy(self)
+        one.n_modes, one.domain, one.backend = require_modes(m, 1), self.domain.axis(axis), "direct"
+        one.theta = self.theta[..., axis : axis + 1]
+        one.table = None if one._too_large() else tables(*one._wanted(one.theta))
+        return one
 
     def analyse(self, u: torch.Tensor) -> torch.Tensor:
         """Packed coefficients (B, C, 2M) of real values u (B, C, N): (α, β) with û = α - iβ."""
@@ -356,6 +383,14 @@ def _wide(device: torch.device) -> torch.dtype:
     from offprints.device import float_dtype
 
     return float_dtype(device, torch.float64)
+
+
+def _require_cloud(points: torch.Tensor, dim: int | None) -> None:
+    require_floating("points", points)
+    if points.ndim not in (2, 3) or not points.shape[-1]:
+        raise ValueError(message("points", "of shape (N, d) or (B, N, d)", tuple(points.shape)))
+    if dim is not None and points.shape[-1] != dim:
+        raise ValueError(message("points", f"of {dim} coordinates (as bounds)", points.shape[-1]))
 
 
 def _checked_mask(mask: torch.Tensor | None, points: torch.Tensor) -> torch.Tensor | None:

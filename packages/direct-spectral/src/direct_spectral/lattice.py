@@ -113,11 +113,14 @@ class LatticeBasis(Basis):
 
     def at(self, points: torch.Tensor, mask: torch.Tensor | None = None, validate: bool = True) -> FourierBasis:
         """The same modes at the points of a cloud, with the scale of this lattice."""
-        cloud = FourierBasis(
-            points, self.n_modes, self.domain, dtype=self.dtype, mask=mask, validate=validate, backend="direct"
-        )
-        cloud.norm, cloud._scale_out = "backward", self._scale_out
-        return cloud
+        start = self.points()[: count(self.n_modes)]
+        cloud = FourierBasis(start, 1, self.domain, norm="backward", dtype=self.dtype, validate=False)
+        cloud.n_modes, cloud._scale_out = self.n_modes, self._scale_out
+        return cloud.at(points, mask, validate)
+
+    def along(self, axis: int, m: int) -> "Fibres":
+        """The waves 0..m-1 along one axis, for every line of the lattice by itself."""
+        return Fibres(self, axis, m)
 
     def analyse(self, u: torch.Tensor) -> torch.Tensor:
         """Packed coefficients (B, C, 2M) of real values (B, C, N) or (B, C, N_1, …, N_d)."""
@@ -164,6 +167,47 @@ class LatticeBasis(Basis):
         if tuple(u.shape[2:]) not in {self.sizes, (self.n_points,)}:
             raise ValueError(message("values", f"of shape (B, C, {', '.join(map(str, self.sizes))})", tuple(u.shape)))
         return self._fitting(u).reshape(*u.shape[:2], *self.sizes)
+
+
+class Fibres(Basis):
+    """One-dimensional transforms along one axis of a lattice; the lines join the batch, (B · lines, C, 2m).
+
+    Args:
+        lattice: whose axis.
+        axis: which one.
+        m: waves 0..m-1.
+    """
+
+    shared = True
+
+    def __init__(self, lattice: LatticeBasis, axis: int, m: int) -> None:
+        self.sizes, self.axis, self.dtype = lattice.sizes, axis, lattice.dtype
+        part = lattice.positions[axis].double().unsqueeze(-1)
+        self.line = FourierBasis(part, m, lattice.domain.axis(axis), dtype=lattice.dtype, validate=False)
+
+    @property
+    def n_points(self) -> int:
+        """N of the whole lattice."""
+        return math.prod(self.sizes)
+
+    @property
+    def device(self) -> torch.device:
+        """Where it lies."""
+        return self.line.device
+
+    def analyse(self, u: torch.Tensor) -> torch.Tensor:
+        """(B, C, N) to (B · lines, C, 2m)."""
+        grid = self.check_values(u).reshape(*u.shape[:2], *self.sizes).movedim(2 + self.axis, -1)
+        lines = grid.movedim(1, -2).reshape(-1, u.shape[1], self.sizes[self.axis])
+        return self.line.analyse(lines)
+
+    def synthesise(self, packed: torch.Tensor) -> torch.Tensor:
+        """(B · lines, C, 2m) to (B, C, N)."""
+        others = [n for i, n in enumerate(self.sizes) if i != self.axis]
+        lines = self.line.synthesise(packed)
+        batch = len(packed) // math.prod(others)
+        grid = lines.reshape(batch, *others, packed.shape[1], self.sizes[self.axis]).movedim(-2, 1)
+        return grid.movedim(-1, 2 + self.axis).reshape(batch, packed.shape[1], self.n_points)
 
 
 def _both_signs(theta: torch.Tensor, basis: LatticeBasis, i: int) -> torch.Tensor:

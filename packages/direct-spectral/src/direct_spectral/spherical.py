@@ -1,0 +1,105 @@
+"""Neural operator on the sphere from scattered points: spherical FNO with direct transforms (SFNO-DSE of the paper)."""
+
+from typing import Literal
+
+import torch
+from offprints.checks import message, require_choice, require_range
+from torch import nn
+from torch.nn.functional import gelu
+
+from direct_spectral.basis import Basis
+from direct_spectral.layers import Pointwise, SphericalSpectralConv
+from direct_spectral.models import Head
+from direct_spectral.operator import PointOperator, Prepared
+from direct_spectral.sphere import SphericalBasis, to_xyz
+
+
+class SFNODSE(PointOperator):
+    """Spherical neural operator on scattered points: v ← GELU(W v + b + Y (R_lm · Y^T w v)), n_layers times.
+
+    With `weight="degree"`, `append_positions=False` and scalar inputs it commutes with rotations of the sphere.
+
+    Args:
+        in_channels: C_in.
+        out_channels: C_out.
+        width: channels inside.
+        lmax: L, the number of degrees.
+        n_layers: spectral layers; the last has no GELU.
+        weight: a matrix for each (l, m) ("full"), or for each l ("degree").
+        quadrature: "mean" (points uniform on the sphere), "voronoi" or "lstsq"; weights of your own come with a basis.
+        coordinates: "thetaphi", "lonlat" or "xyz".
+        units: of the angles, "radians" or "degrees".
+        append_positions: whether unit vectors join the inputs.
+        query_head: see `FNODSE`.
+        init: of the spectral weights.
+        head: channels between the last two linear maps.
+        validate: whether to look for NaN.
+        device: of the parameters.
+        dtype: of the parameters.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        width: int = 128,
+        lmax: int = 22,
+        n_layers: int = 5,
+        *,
+        weight: Literal["full", "degree"] = "full",
+        quadrature: str = "mean",
+        coordinates: Literal["thetaphi", "lonlat", "xyz"] = "thetaphi",
+        units: str = "radians",
+        append_positions: bool = False,
+        query_head: bool = False,
+        init: str = "uniform",
+        head: int = 128,
+        validate: bool = True,
+        device: "torch.device | str | None" = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.in_channels = int(require_range("in_channels", in_channels, low=1, integer=True))
+        require_range("width", width, low=1, integer=True)
+        require_range("n_layers", n_layers, low=1, integer=True)
+        self.coordinates = require_choice("coordinates", coordinates, ("thetaphi", "lonlat", "xyz"))
+        self.units, self.quadrature, self.lmax = units, quadrature, lmax
+        self.append_positions, self.query_head, self.validate = append_positions, query_head, validate
+        factory = {"device": device, "dtype": dtype}
+        self.lift = nn.Linear(in_channels + 3 * append_positions, width, **factory)
+        self.spectral = nn.ModuleList(
+            SphericalSpectralConv(width, width, lmax, weight, init, **factory) for _ in range(n_layers)
+        )
+        skips = n_layers - query_head
+        self.pointwise = nn.ModuleList(Pointwise(width, width, **factory) for _ in range(skips))
+        self.head = Head(width, head, out_channels, **factory)
+
+    def make_basis(self, points: torch.Tensor, mask: torch.Tensor | None, dtype: torch.dtype) -> SphericalBasis:
+        """Harmonics at these points."""
+        return SphericalBasis(
+            points, self.lmax, self.quadrature, self.coordinates, self.units, dtype, mask, self.validate
+        )
+
+    def positions(self, basis: Basis) -> torch.Tensor:
+        """Unit vectors."""
+        assert isinstance(basis, SphericalBasis)  # _fits has seen to it
+        return to_xyz(basis.thetaphi)
+
+    def _fits(self, basis: Basis) -> None:
+        if not isinstance(basis, SphericalBasis) or basis.lmax != self.lmax:
+            found = getattr(basis, "lmax", type(basis).__name__)
+            raise ValueError(message("basis", f"a SphericalBasis of {self.lmax} degrees", found))
+
+    def operate(self, inputs: Prepared) -> torch.Tensor:
+        """Lift, spectral layers, head."""
+        v = self.lift(inputs.features).transpose(-1, -2)
+        last = len(self.spectral) - 1
+        for i, layer in enumerate(self.spectral):
+            spectral = layer(v, inputs.basis, inputs.out if i == last else None)
+            if i < len(self.pointwise) and (i < last or inputs.same):
+                spectral = spectral + self.pointwise[i](v)
+            v = gelu(spectral) if i < last else spectral
+        return self.head(v)
