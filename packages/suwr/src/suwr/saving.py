@@ -1,0 +1,97 @@
+"""Fitted estimators on disk: safetensors and JSON."""
+
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import torch
+from offprints import checkpoint
+from offprints.checks import message
+from offprints.device import pick_device
+
+from suwr.fitting import History
+from suwr.inputs import Scaling
+from suwr.policy import SequentialPolicy
+from suwr.space import Space
+
+if TYPE_CHECKING:
+    from suwr.estimators import _SUWR
+
+METHOD = "suwr"
+M = TypeVar("M", bound="_SUWR")
+_SPACE = ("units", "costs", "usable")
+
+
+def save(model: "_SUWR", folder: Path) -> Path:
+    """Write `model.safetensors` and `model.json`; returns the folder."""
+    tensors = {f"policy.{name}": value for name, value in model.policy_.state_dict().items()}
+    tensors |= {f"space.{name}": getattr(model._space, name) for name in _SPACE}
+    scaling = model._scaling._asdict()
+    tensors |= {f"scaling.{name}": torch.as_tensor(np.asarray(value)) for name, value in scaling.items()}
+    parameters = model.get_params(deep=False)
+    parameters["random_state"] = model.seed_
+    parameters["device"] = "auto"
+    parameters["groups"] = None if model.groups is None else [np.asarray(g).tolist() for g in model.groups]
+    parameters["feature_costs"] = None if model.feature_costs is None else np.asarray(model.feature_costs).tolist()
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in parameters.items()}
+    config: dict[str, object] = {
+        "class": type(model).__name__,
+        "parameters": plain,
+        "n_features_in": model.n_features_in_,
+        "n_outputs": model.policy_.n_outputs,
+        "names": model.feature_names_in_.tolist() if hasattr(model, "feature_names_in_") else None,
+        "budget": model.budget_,
+        "seed": model.seed_,
+        "patches": type(model.groups).__name__ == "Patches",
+        "history": vars(model.history_),
+    }
+    if hasattr(model, "classes_"):
+        config["classes"] = {"dtype": str(model.classes_.dtype), "values": model.classes_.tolist()}
+    else:
+        config["target"] = [model.mean_, model.scale_]
+    checkpoint.save(folder / "model", tensors, method=METHOD, version=version(METHOD), config=config)
+    return folder
+
+
+def load(cls: type[M], folder: Path, device: str | torch.device) -> M:
+    """The estimator that `save` wrote.
+
+    Raises:
+        FileNotFoundError: if there is nothing.
+        ValueError: if it is of another class, method or format.
+    """
+    from suwr.units import Patches
+
+    where = pick_device(device)
+    found = checkpoint.load(folder / "model", method=METHOD, device=where, framework="torch")
+    config = found.config
+    if config["class"] != cls.__name__:
+        raise ValueError(message(str(folder), f"a {cls.__name__}", f"a {config['class']}", f"Use {config['class']}."))
+    parameters = dict(config["parameters"])
+    if config["patches"]:
+        parameters["groups"] = Patches(np.asarray(g) for g in parameters["groups"])
+    model = cls(**parameters)
+    model.n_features_in_, model.budget_, model.seed_ = config["n_features_in"], config["budget"], config["seed"]
+    if config["names"] is not None:
+        model.feature_names_in_ = np.asarray(config["names"], dtype=object)
+    if "classes" in config:
+        kind = config["classes"]["dtype"]
+        model.classes_ = np.asarray(config["classes"]["values"], dtype=object if kind == "object" else kind)
+    else:
+        model.mean_, model.scale_ = config["target"]
+    parts: dict[str, dict[str, torch.Tensor]] = {}
+    for name, value in found.tensors.items():
+        part, _, rest = name.partition(".")
+        parts.setdefault(part, {})[rest] = value
+    model._space = Space(**parts["space"], step=model.step_size)
+    model._scaling = Scaling(**{name: value.cpu().numpy() for name, value in parts["scaling"].items()})
+    model.n_units_ = len(model._space.units)
+    model.policy_ = SequentialPolicy(
+        model.n_features_in_, config["n_outputs"], model.n_units_, model.hidden, model.layers, model.trunk,
+        value=model.baseline == "value", step_input=model.step_input, device=where, dtype=getattr(torch, model.dtype),
+    )  # fmt: skip
+    model.policy_.load_state_dict(parts["policy"], strict=True)
+    model.policy_.eval().requires_grad_(False)
+    model.history_ = History(**config["history"])
+    return model
