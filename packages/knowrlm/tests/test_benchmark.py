@@ -191,6 +191,7 @@ PARENT = "MKVTDYGW"
 def test_plate_on_the_command_line(tmp_path, capsys):
     (tmp_path / "parent.fasta").write_text(f">one\n{PARENT}\n")
     words = ["plate", "--parent", str(tmp_path / "parent.fasta"), "--sites", "V3,T4,5", "--batch", "6", "--steps", "50"]
+    words += ["--models", "ridge,knn"]
     assert main([*words, "--plm", "none"]) == 0
     text = capsys.readouterr().out
     (tmp_path / "plate.csv").write_text(text)
@@ -216,6 +217,7 @@ def test_simulate_on_the_command_line(tmp_path, capsys):
     path, out = tmp_path / "three.csv", tmp_path / "runs.csv"
     frame.to_csv(path, index=False)
     words = ["simulate", str(path), "--methods", "random,knowrlm", "--rounds", "1", "--seeds", "1", "--batch", "12"]
+    words += ["--models", "ridge,knn"]
     assert main([*words, "--steps", "50", "--plm", "none", "--out", str(out)]) == 0
     text = capsys.readouterr().out
     assert "8000 of 8000 variants" in text
@@ -226,6 +228,10 @@ def test_simulate_on_the_command_line(tmp_path, capsys):
 def test_errors_on_the_command_line(tmp_path, capsys):
     assert main(["plate", "--parent", "MKV", "--sites", "W2"]) == 2
     assert "residue at site 2 must be 'W', got 'K'" in capsys.readouterr().err
+    (tmp_path / "few.csv").write_text("variant,fitness\nAC,1\nAD,2\nCC,3\nCD,4\n")
+    words = ["simulate", str(tmp_path / "few.csv"), "--methods", "active", "--rounds", "0", "--batch", "2"]
+    assert main([*words, "--models", "lasso"]) == 2
+    assert "got 'lasso'" in capsys.readouterr().err
     assert main(["simulate", str(tmp_path / "none.csv")]) == 2
     assert "no file" in capsys.readouterr().err
     with pytest.raises(FileNotFoundError, match="no file"):

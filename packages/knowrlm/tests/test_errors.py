@@ -49,7 +49,11 @@ SPACES = [
     (lambda: SPACE.encode(["V3A;K2R"]), "at one of the sites 3, 4, 5, got 'K2R'"),
     (lambda: SPACE.encode(["A3C"]), "mutation must be from V3, got A3C"),
     (lambda: SPACE.encode(["V3A;x"]), "mutation must be <residue>"),
-    (lambda: kr.VariantSpace("MKV", [1], allowed="MK").index(np.array([[0]])), "residue at site 1 must be one of KM"),
+    (
+        lambda: kr.VariantSpace("MKV", [1], allowed="MK").index(np.array([[0]])),
+        "codes, row 0 must be of KM at site 1, got A",
+    ),
+    (lambda: kr.VariantSpace("MKV", [1]).index(np.array([[-1]])), "codes, row 0 must be of .* got code -1"),
     (lambda: SPACE.cropped(-1), "context must be an integer at least 0, got -1"),
 ]
 
@@ -81,6 +85,7 @@ def test_kinds():
         lambda: campaign().tell(frame(["VTD"], pd.to_datetime(["2024-01-01"]))),
         lambda: kr.Landscape(SPACE, CODES, np.array([True, False])),
         lambda: kr.evaluate("random", None),
+        lambda: kr.run_campaign("random", None),
     ):
         with pytest.raises(TypeError, match="must be"):
             act()
@@ -146,7 +151,7 @@ def test_small_units_are_no_constant():
 
 
 def test_a_name_alone_is_a_list_of_one():
-    quick = kr.EnsemblePredictor("ridge", top=1)
+    quick = kr.EnsemblePredictor("ridge")
     space = kr.VariantSpace("AC", [1])
     landscape = kr.Landscape(space, space.codes(np.arange(20)), np.arange(20.0))
     found = kr.evaluate("random", landscape, rounds=0, seeds=1, batch=5, predictor=quick)
@@ -224,9 +229,10 @@ OTHERS = [
         lambda: kr.evaluate("random", kr.Landscape(SPACE, CODES, np.array([-1.0, -2.0]))),
         "the landscape's maximum must be greater than 0, got -1.0. Add a constant",
     ),
-    (lambda: kr.EnsemblePredictor("lasso", top=1).fit(np.ones((5, 1)), np.ones(5)), "1 problem.*\n.*got 'lasso'"),
+    (lambda: kr.EnsemblePredictor([]).fit(np.ones((5, 1)), np.ones(5)), "number of models must be an integer at least 1"),
+    (lambda: kr.EnsemblePredictor("lasso").fit(np.ones((5, 1)), np.ones(5)), "1 problem.*\n.*got 'lasso'"),
     (
-        lambda: kr.EnsemblePredictor("ridge", top=1).fit(np.ones((2, 1)), np.array([1e300, 0])),
+        lambda: kr.EnsemblePredictor("ridge").fit(np.ones((2, 1)), np.array([1e300, 0])),
         "the largest y must be 0, or between 1e-30 and 1e\\+30 in size, got 1e\\+300. Divide all",
     ),
     (lambda: kr.AminoAcidGraph.from_scales("Colour"), "1 problem.*\n.*got 'Colour'"),

@@ -282,7 +282,8 @@ def test_settings_of_the_walk(settings):
 
 
 def test_save_and_load_go_on_with_the_same_plates(tmp_path):
-    evolution = advance(campaign(constraints=kr.PlateConstraints(forbidden="C", max_mutations=3)), 2)
+    limits = kr.PlateConstraints(forbidden="C", max_mutations=3)
+    evolution = advance(campaign(constraints=limits, predictor=kr.EnsemblePredictor("ridge")), 2)
     evolution.ask()
     written = evolution.save(tmp_path / "run")
     assert written.exists()

@@ -120,9 +120,11 @@ def run_campaign(
     default they are near on the graph.
 
     Raises:
+        TypeError: if the landscape is none.
         ValueError: if the method is unknown, a number is out of range, or nothing proposed was measured.
     """
     require_choice("method", method, METHODS)
+    require_kind("landscape", landscape, Oracle)
     require_range("rounds", rounds, low=0, integer=True)
     space = landscape.space
     walk = walk if walk is not None else WalkSettings()

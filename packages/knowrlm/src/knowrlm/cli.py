@@ -9,6 +9,7 @@ from knowrlm.benchmark import METHODS, evaluate
 from knowrlm.constraints import PlateConstraints
 from knowrlm.evolve import DirectedEvolution
 from knowrlm.landscape import load_landscape
+from knowrlm.predictor import MODELS, EnsemblePredictor
 from knowrlm.settings import WalkSettings
 
 
@@ -25,15 +26,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="knowrlm", description="Plates for directed evolution.")
     verbs = parser.add_subparsers(required=True, metavar="VERB")
-    plate = verbs.add_parser("plate", help="propose the next plate")
+    both = argparse.ArgumentParser(add_help=False)
+    both.add_argument("--batch", type=int, default=96, help="variants on the plate")
+    both.add_argument("--steps", type=int, default=3000, help="steps of the walks")
+    both.add_argument("--plm", default="scales", help="scales, none, unirep-64, or the folder of an ESM-2 model")
+    both.add_argument("--models", help=f"of the predictor, its best 3 are averaged: out of {', '.join(MODELS)}")
+    plate = verbs.add_parser("plate", parents=[both], help="propose the next plate")
     plate.add_argument("--parent", required=True, help="the parent sequence, or a FASTA file that holds it")
     plate.add_argument("--sites", required=True, help="1-based, such as 39,40,41,54 or V39,D40,G41,V54")
     plate.add_argument(
         "--measured", nargs="*", default=[], type=Path, help="tables of measured variants, plate by plate"
     )
-    plate.add_argument("--batch", type=int, default=96, help="variants on the plate")
-    plate.add_argument("--steps", type=int, default=3000, help="steps of the walks")
-    plate.add_argument("--plm", default="scales", help="scales, none, unirep-64, or the folder of an ESM-2 model")
     plate.add_argument("--codons", help="degenerate codon, such as NNK or NDT")
     plate.add_argument("--forbid", default="", help="residues that may not be put in, such as CP")
     plate.add_argument("--max-mutations", type=int, help="against the parent")
@@ -41,14 +44,11 @@ def _parser() -> argparse.ArgumentParser:
     plate.add_argument("--seed", type=int, default=0)
     plate.add_argument("--out", type=Path, help="write the plate as .csv there instead of to standard output")
     plate.set_defaults(run=_plate)
-    simulate = verbs.add_parser("simulate", help="compare methods on a measured landscape")
+    simulate = verbs.add_parser("simulate", parents=[both], help="compare methods on a measured landscape")
     simulate.add_argument("landscape", type=Path, help=".csv, .tsv or .xlsx with columns variant and fitness")
     simulate.add_argument("--methods", default="knowrlm,random,mlde,active", help=f"out of {', '.join(METHODS)}")
     simulate.add_argument("--rounds", type=int, default=3)
     simulate.add_argument("--seeds", type=int, default=5)
-    simulate.add_argument("--batch", type=int, default=96)
-    simulate.add_argument("--steps", type=int, default=3000)
-    simulate.add_argument("--plm", default="scales", help="scales, none, unirep-64, or the folder of an ESM-2 model")
     simulate.add_argument("--out", type=Path, help="write one row a campaign as .csv there")
     simulate.set_defaults(run=_simulate)
     return parser
@@ -59,7 +59,7 @@ def _plate(options: argparse.Namespace) -> int:
     constraints = PlateConstraints(forbidden=options.forbid, codons=options.codons, max_mutations=options.max_mutations)
     evolution = DirectedEvolution(
         read_parent(options.parent), sites, batch=options.batch, constraints=constraints, random_state=options.seed,
-        walk=WalkSettings(plm=options.plm, steps=options.steps),
+        walk=WalkSettings(plm=options.plm, steps=options.steps), predictor=_predictor(options, options.seed),
     )  # fmt: skip
     for table in options.measured:
         evolution.tell(table)
@@ -74,13 +74,19 @@ def _simulate(options: argparse.Namespace) -> int:
     landscape = load_landscape(options.landscape, allowed="observed")
     found = evaluate(
         options.methods.split(","), landscape, rounds=options.rounds, seeds=options.seeds, batch=options.batch,
-        walk=WalkSettings(steps=options.steps, plm=options.plm),
+        walk=WalkSettings(steps=options.steps, plm=options.plm), predictor=_predictor(options),
     )  # fmt: skip
     if options.out is not None:
         found.table.to_csv(options.out, index=False)
     print(landscape)
     print(found.summary().round(4).to_string())
     return 0
+
+
+def _predictor(options: argparse.Namespace, seed: int = 0) -> EnsemblePredictor | None:
+    if options.models is None:
+        return None
+    return EnsemblePredictor(options.models.split(","), random_state=seed)
 
 
 def read_parent(text: str) -> str:

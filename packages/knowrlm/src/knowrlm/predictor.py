@@ -57,7 +57,7 @@ class EnsemblePredictor(RegressorMixin, BaseEstimator):
 
     Args:
         models: names out of `MODELS`, or one of them; `DEFAULT` by default.
-        top: t, how many are averaged.
+        top: t, how many are averaged; all if there are fewer.
         folds: K.
         random_state: seed of folds and models.
 
@@ -90,12 +90,12 @@ class EnsemblePredictor(RegressorMixin, BaseEstimator):
             ValueError: if sizes differ, something is not finite, or a parameter is out of range.
         """
         X, y = validate_data(self, X, y, y_numeric=True, dtype=[np.float64, np.float32])
-        models = DEFAULT if self.models is None else self.models
-        names = [models] if isinstance(models, str) else list(models)
+        names = self.names
         with Problems("cannot fit the ensemble") as problems:
             for name in names:
                 problems.check(require_choice, "model", name, MODELS)
-            problems.check(require_range, "top", self.top, low=1, high=max(len(names), 1), integer=True)
+            problems.check(require_range, "number of models", len(names), low=1, integer=True)
+            problems.check(require_range, "top", self.top, low=1, integer=True)
             problems.check(require_range, "folds", self.folds, low=2, integer=True)
             problems.check(checked_fitness, "y", y)
         y = y.astype(np.float64)
@@ -124,6 +124,12 @@ class EnsemblePredictor(RegressorMixin, BaseEstimator):
                 model.fit(X, target)
                 self.estimators_.append(model)
         return self
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the models, a list whatever `models` is."""
+        models = DEFAULT if self.models is None else self.models
+        return [models] if isinstance(models, str) else list(models)
 
     def predict(self, X: np.ndarray) -> np.ndarray:
         """(n,) mean prediction of the chosen models."""

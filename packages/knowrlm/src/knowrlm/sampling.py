@@ -152,6 +152,7 @@ def _nearest(points: np.ndarray, labels: np.ndarray, places: np.ndarray) -> np.n
 def _means(cluster: np.ndarray, fitness: np.ndarray, clusters: int) -> np.ndarray:
     """Positive weight of each cluster: the mean fitness measured there; that of all where nothing is known."""
     raised = np.asarray(fitness, dtype=float) - min(0.0, float(np.min(fitness)))
+    raised = raised / (float(raised.max()) or 1.0)
     means = np.full(clusters, max(float(raised.mean()), 1e-12))
     for c in np.unique(cluster[cluster >= 0]):
         means[c] = raised[cluster == c].mean()

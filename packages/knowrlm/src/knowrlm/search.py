@@ -77,7 +77,7 @@ def propose_tree(known: Known, n: int, *, depth: int = 4, explore: float = 1.0) 
     known.surrogate.fit(known.codes, known.fitness)
     space, gen = known.space, known.gen
     roots = [_Node(row) for row in known.codes[np.argsort(-known.fitness, kind="stable")[:10]]]
-    centre, scale = known.fitness.mean(), max(float(known.fitness.std()), 1e-12)
+    centre, scale = known.fitness.mean(), float(known.fitness.std()) or 1.0
     seen: list[np.ndarray] = []
     steps = 0
     while steps < known.queries:

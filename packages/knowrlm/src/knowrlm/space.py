@@ -123,15 +123,10 @@ class VariantSpace:
         """(n,) places of (n, k) variants in the enumeration.
 
         Raises:
-            ValueError: if the space is not enumerable or a residue is not allowed.
+            ValueError: if the space is not enumerable, or as `checked`.
         """
         self.require_enumerable()
-        codes = np.asarray(codes, dtype=np.int64)
-        places = self._place[np.arange(self.k), codes]
-        if (places < 0).any():
-            row, column = np.argwhere(places < 0)[0]
-            letter, site = RESIDUES[codes[row, column]], self.sites[column]
-            raise ValueError(message(f"residue at site {site}", f"one of {self.allowed[column]}", repr(letter)))
+        places = self._place[np.arange(self.k), self.checked("codes", codes)]
         sizes = [len(choice) for choice in self._choices]
         return np.ravel_multi_index(tuple(places.T), sizes) if len(codes) else np.zeros(0, dtype=np.int64)
 

@@ -55,6 +55,9 @@ def save_campaign(campaign: DirectedEvolution, path: str | Path) -> Path:
 def load_campaign(path: str | Path, *, plm: nn.Module | None = None, device: str | None = None) -> DirectedEvolution:
     """The campaign in a file; its next plate is the one that the saved campaign would have proposed (Algorithm 1).
 
+    Of the last walks only the policy is kept: for a space that cannot be listed, `recommend` right after loading does
+    not know what they visited.
+
     Args:
         path: with or without the suffix.
         plm: the encoder, if it was a module of your own.
@@ -99,7 +102,7 @@ def _config(campaign: DirectedEvolution) -> dict[str, object]:
     walk |= {"plm": None if own else str(settings.plm), "ppo": config_dict(settings.ppo)}
     predictor = campaign.predictor.get_params()
     if predictor["models"] is not None:
-        predictor["models"] = list(predictor["models"])
+        predictor["models"] = campaign.predictor.names
     return {
         "space": {
             "parent": space.parent,
