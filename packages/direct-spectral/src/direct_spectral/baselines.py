@@ -109,6 +109,7 @@ class GeoFNO(CloudOperator):
         require_fine(self.grid, self.n_modes)
         factory = {"device": device, "dtype": dtype}
         self.deformation = Deformation(dim, **factory)
+        self._register_scales(out_channels, **factory)
         self.lift = nn.Linear(self.features, width, **factory)
         self.into = DirectSpectralConv(width, width, self.n_modes, init, **factory)
         self.onto = DirectSpectralConv(width, width, self.n_modes, init, **factory)
@@ -117,6 +118,8 @@ class GeoFNO(CloudOperator):
         self.places = nn.ModuleList(CONV[dim](dim, width, 1, **factory) for _ in range(4))
         self.last_place = nn.Linear(dim, width, **factory)
         self.head = Head(width, head, out_channels, **factory)
+
+    lasting = False
 
     def make_basis(self, points: torch.Tensor, mask: torch.Tensor | None, dtype: torch.dtype) -> "DeformedBasis":
         """The modes at the deformed points; a gradient runs through the positions."""
@@ -220,6 +223,7 @@ class PointMLP(CloudOperator):
         require_range("n_layers", n_layers, low=1, integer=True)
         self.n_modes = (1,) * dim
         factory = {"device": device, "dtype": dtype}
+        self._register_scales(out_channels, **factory)
         self.lift = nn.Linear(self.features, width, **factory)
         self.hidden = nn.ModuleList(nn.Linear(width, width, **factory) for _ in range(n_layers))
         self.out = nn.Linear(width, out_channels, **factory)

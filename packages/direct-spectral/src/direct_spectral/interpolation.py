@@ -218,7 +218,8 @@ class InterpFNO(CloudOperator):
         self.grid, self.modes = require_modes(grid, dim), require_modes(n_modes, dim)
         self.n_modes = (1,) * dim  # no transform of the cloud is used
         require_fine(self.grid, self.modes)
-        self.place_features = append_positions
+        self.place_features, self.out_channels = append_positions, out_channels
+        self._register_scales(out_channels, device, dtype)
         channels, options = in_channels + dim * append_positions, inner_options or {}
         if inner == "neuralop":
             options = {"positional_embedding": None} | options
@@ -249,6 +250,8 @@ class InterpFNO(CloudOperator):
         if self.place_features:
             where = places.t().unflatten(-1, self.grid).to(u.dtype).expand(len(u), -1, *self.grid)
             on_grid = torch.cat([on_grid, where], 1)
+        if not len(on_grid):  # an FFT of nothing is an error of the library
+            return u.new_zeros((0, inputs.out.n_points, self.out_channels))
         return self._back(self.inner(on_grid), super().positions(inputs.out))
 
     def _back(self, values: torch.Tensor, points: torch.Tensor) -> torch.Tensor:

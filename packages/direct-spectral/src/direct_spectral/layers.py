@@ -233,6 +233,8 @@ class GridSpectralConv(nn.Module):
         sizes = tuple(v.shape[2:])
         require_fine(sizes, self.n_modes)
         dims = tuple(range(2, v.ndim))
+        if not len(v):  # an FFT of nothing is an error of the library
+            return v.new_zeros((0, v.shape[1], 2 * count(self.n_modes)), dtype=compute_dtype(v.dtype))
         with full_precision(v.device):
             whole = torch.fft.rfftn(v.to(compute_dtype(v.dtype)), dim=dims, norm="forward")
             return pack(whole[(..., *block_indices(self.n_modes, sizes, v.device))].flatten(2))
@@ -240,6 +242,8 @@ class GridSpectralConv(nn.Module):
     def synthesise(self, packed: torch.Tensor, sizes: tuple[int, ...]) -> torch.Tensor:
         """Values on a grid of these sizes from packed coefficients."""
         require_fine(sizes, self.n_modes)
+        if not len(packed):
+            return packed.new_zeros((0, packed.shape[1], *sizes))
         with full_precision(packed.device):
             c = unpack(packed)
             whole = c.new_zeros(*c.shape[:-1], *sizes[:-1], sizes[-1] // 2 + 1)

@@ -91,6 +91,7 @@ class FNODSE(CloudOperator):
         require_range("n_layers", n_layers, low=1, integer=True)
         self.n_modes = require_modes(n_modes, dim)
         factory = {"device": device, "dtype": dtype}
+        self._register_scales(out_channels, **factory)
         self.lift = nn.Linear(self.features, width, **factory)
         self.spectral = nn.ModuleList(
             DirectSpectralConv(width, width, self.n_modes, init, **factory) for _ in range(n_layers)
@@ -177,6 +178,7 @@ class FFNODSE(CloudOperator):
         require_range("expansion", expansion, low=1, integer=True)
         self.n_modes = require_modes(n_modes, dim)
         factory = {"device": device, "dtype": dtype}
+        self._register_scales(out_channels, **factory)
         self.lift = nn.Linear(self.features, width, **factory)
         self.spectral = nn.ModuleList(
             FactorizedSpectralConv(width, width, self.n_modes, init, **factory) for _ in range(n_layers)

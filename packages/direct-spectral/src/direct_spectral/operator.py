@@ -9,6 +9,7 @@ from typing import NamedTuple, Self
 import torch
 from offprints import checkpoint
 from offprints.checks import message, require_range, require_same_device
+from offprints.device import float_dtype
 from torch import nn
 
 from direct_spectral._version import DIST, VERSION
@@ -37,6 +38,11 @@ class PointOperator(nn.Module):
     in_channels: int
     validate: bool
     query_head: bool
+    in_mean: torch.Tensor
+    in_std: torch.Tensor
+    out_mean: torch.Tensor
+    out_std: torch.Tensor
+    lasting = True  # whether a basis can outlive a step of training
     _basis: Basis | None = None
     _told = False
 
@@ -52,6 +58,40 @@ class PointOperator(nn.Module):
     def __getnewargs_ex__(self) -> tuple[tuple, dict]:
         """For copies and pickles."""
         return (), dict(self.config)
+
+    def _register_scales(self, out_channels: int, device: object, dtype: object) -> None:
+        """Buffers for `fit_scales`, at first without effect."""
+        require_range("out_channels", out_channels, low=1, integer=True)
+        for name, n, start in (
+            ("in_mean", self.in_channels, 0.0), ("in_std", self.in_channels, 1.0),
+            ("out_mean", out_channels, 0.0), ("out_std", out_channels, 1.0),
+        ):  # fmt: skip
+            self.register_buffer(name, torch.full((n,), start, device=device, dtype=dtype))
+
+    def fit_scales(self, u: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None = None) -> Self:
+        """Take mean and standard deviation of each channel of training inputs and targets into the operator.
+
+        From then on it works on (u - mean) / std inside, and gives outputs in the units of y.
+
+        Args:
+            u: (n, N, C_in), real or complex.
+            y: (n, N', C_out).
+            mask: (n, N) bool, True at points that count; needs y at the same points.
+
+        Raises:
+            ValueError: if channels differ, or there is nothing to average.
+        """
+        for name, x in (("in", u), ("out", y)):
+            x = torch.view_as_real(x).flatten(-2) if x.is_complex() else x
+            mean, std = getattr(self, f"{name}_mean"), getattr(self, f"{name}_std")
+            flat = x.reshape(-1, x.shape[-1]) if mask is None else x[mask]
+            if flat.shape != (len(flat), len(mean)) or not len(flat):
+                raise ValueError(message(f"{name}puts", f"of {len(mean)} channels, not empty", tuple(x.shape)))
+            wide = flat.to(_double(flat))
+            spread = wide.std(0, correction=0)
+            mean.copy_(wide.mean(0))
+            std.copy_(torch.where(spread > 0, spread, 1.0))
+        return self
 
     def make_basis(self, points: torch.Tensor, mask: torch.Tensor | None, dtype: torch.dtype) -> Basis:
         """The basis of these points in this dtype."""
@@ -104,7 +144,7 @@ class PointOperator(nn.Module):
             ValueError: for NaN or inf, points outside the bounds, wrong shapes, or different devices.
         """
         inputs = self._prepare(u, points, out_points, mask, out_mask)
-        y = self.operate(inputs)
+        y = self.operate(inputs) * self.out_std + self.out_mean
         rows = mask if inputs.same else out_mask
         if rows is not None:
             y = torch.where(rows.unsqueeze(-1), y, 0)
@@ -126,6 +166,7 @@ class PointOperator(nn.Module):
         basis = self._basis_for(points, u, mask)
         if basis.n_points != u.shape[1]:
             raise ValueError(message("u", f"of shape (B, {basis.n_points}, {self.in_channels})", tuple(u.shape)))
+        u = (u - self.in_mean) / self.in_std
         if mask is not None:
             u = torch.where(mask.unsqueeze(-1), u, 0)
         if self.append_positions:
@@ -223,6 +264,10 @@ class PointOperator(nn.Module):
         return model.eval()
 
 
+def _double(x: torch.Tensor) -> torch.dtype:
+    return float_dtype(x.device, torch.float64)
+
+
 class CloudOperator(PointOperator):
     """Operators on clouds in a box: bounds, periodicity, quadrature and backend of their Fourier bases."""
 
@@ -247,7 +292,8 @@ class CloudOperator(PointOperator):
         self.domain = Domain.of(bounds, periodic, gap)
         if self.domain.dim != dim:
             raise ValueError(message("bounds", f"of {dim} axes (dim)", self.domain.dim))
-        self.in_channels = int(require_range("in_channels", in_channels, low=1, integer=True))
+        least = 0 if append_positions else 1  # positions alone may be the input
+        self.in_channels = int(require_range("in_channels", in_channels, low=least, integer=True))
         self.append_positions, self.query_head, self.validate = append_positions, query_head, validate
         self.options = {"norm": norm, "backend": backend, "max_basis_bytes": max_basis_bytes}
         self.quadrature = quadrature

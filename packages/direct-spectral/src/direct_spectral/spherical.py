@@ -69,6 +69,7 @@ class SFNODSE(PointOperator):
         self.units, self.quadrature, self.lmax = units, quadrature, lmax
         self.append_positions, self.query_head, self.validate = append_positions, query_head, validate
         factory = {"device": device, "dtype": dtype}
+        self._register_scales(out_channels, **factory)
         self.lift = nn.Linear(in_channels + 3 * append_positions, width, **factory)
         self.spectral = nn.ModuleList(
             SphericalSpectralConv(width, width, lmax, weight, init, **factory) for _ in range(n_layers)

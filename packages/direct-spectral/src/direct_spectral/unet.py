@@ -132,6 +132,7 @@ class UFNODSE(CloudOperator):
                 raise ValueError(message(f"grid[{axis}]", "a multiple of 8 (three halvings)", n))
         require_fine(self.grid, self.n_modes)
         factory = {"device": device, "dtype": dtype}
+        self._register_scales(out_channels, **factory)
         self.lift = nn.Linear(self.features, width, **factory)
         self.into = DirectSpectralConv(width, width, self.n_modes, init, **factory)
         self.onto = DirectSpectralConv(width, width, self.n_modes, init, **factory)
