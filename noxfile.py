@@ -17,7 +17,19 @@ import nox
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))
 
-from tools import comparing, floors, imports, linting, pythons, releasing, shipping, skeletons, suite, workspace  # noqa: E402
+from tools import (  # noqa: E402
+    comparing,
+    floors,
+    imports,
+    linting,
+    pythons,
+    rehearsal,
+    releasing,
+    shipping,
+    skeletons,
+    suite,
+    workspace,
+)
 from tools import lock as locking  # noqa: E402
 from tools.environment import Wheels, everything, install, tools_of, uv  # noqa: E402
 
@@ -267,6 +279,13 @@ def package(session: nox.Session, package: str) -> None:
     """What a release publishes: sdist and wheel, checked, installed outside the workspace, with a list of parts."""
     install(session, *tools_of("release"))
     shipping.run(session, PACKAGES[package], ROOT / "dist" / package)
+
+
+@nox.session(python=BASE)
+def rehearse(session: nox.Session) -> None:
+    """Publish all packages to an index on loopback, install `-- <package> …` (all) by name, run their first uses."""
+    install(session, *Wheels(session, []).lines(tools_of("release", "integration"), extras=["test", "repro"]))
+    rehearsal.run(session, [PACKAGES[name] for name in named(session)[0]])
 
 
 @nox.session(python=BASE)

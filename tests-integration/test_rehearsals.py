@@ -1,15 +1,11 @@
 """What is done rarely, rehearsed: a new package, a release, a publication. In a copy; nothing leaves this machine."""
 
 import json
-import socket
-import subprocess
 import sys
-import time
-import urllib.request
 
 import pytest
 
-from tools import lock, workspace
+from tools import lock, rehearsal, workspace
 
 pytestmark = pytest.mark.slow
 
@@ -67,25 +63,9 @@ def test_a_release_bumps_writes_the_changelog_tests_commits_and_tags(clone):
 @pytest.fixture
 def index(tmp_path):
     """An empty package index on loopback."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     (tmp_path / "index").mkdir()
-    options = ["--disable-fallback", "-P", ".", "-a", "."]  # no redirect to another index, no passwords
-    command = [sys.executable, "-m", "pypiserver", "run", "-i", "127.0.0.1", "-p", str(port), *options]
-    server = subprocess.Popen([*command, str(tmp_path / "index")], stderr=subprocess.DEVNULL)
-    address = f"http://127.0.0.1:{port}"
-    try:
-        for _ in range(100):
-            try:
-                urllib.request.urlopen(address, timeout=1).close()
-                break
-            except OSError:
-                time.sleep(0.1)
+    with rehearsal.served(tmp_path / "index") as address:
         yield address
-    finally:
-        server.terminate()
-        server.wait()
 
 
 def test_what_is_published_installs_by_name_and_measures_its_claims(clone, index, tmp_path):
