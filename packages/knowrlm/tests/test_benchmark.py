@@ -7,7 +7,7 @@ import pytest
 from knowrlm.benchmark import STRATEGIES, WALKS
 from knowrlm.cli import main, read_parent
 from knowrlm.sampling import rows_in
-from knowrlm.search import cross, mutate
+from knowrlm.search import cross, mutate, propose_adalead, propose_tree
 from knowrlm.strategies import Known, propose_best, propose_recombination, propose_single_mutants, zero_shot_scores
 from offprints.seeding import rng
 
@@ -129,6 +129,53 @@ def test_strategies_propose_new_variants(name, lazy):
         assert len(np.unique(plate, axis=0)) == 25
         assert not rows_in(plate, state.codes).any()
         assert state.space.contains(plate).all()
+
+
+def test_searches_on_the_model_keep_to_their_predictions(monkeypatch):
+    state, asked = known(), []
+    predict = kr.Surrogate.predict
+    monkeypatch.setattr(kr.Surrogate, "predict", lambda self, codes: asked.append(len(codes)) or predict(self, codes))
+    state.queries = 300
+    propose_tree(state, 20)
+    assert asked[:-1] == [10] * 30  # ten leaves at a time; at last the pool once more
+    asked.clear()
+    propose_adalead(state, 20)
+    assert 300 <= sum(asked[:-1]) <= 1500  # roots too, and children that have stopped, which count no more
+    few = len(asked)
+    asked.clear()
+    state.queries = 3000
+    propose_adalead(state, 20)
+    assert len(asked) > 5 * few
+
+
+def test_searches_get_the_predictions_that_walks_get(monkeypatch):
+    given = []
+    monkeypatch.setitem(STRATEGIES, "random", (propose_best_of(given),) * 3)
+    for steps, batch in ((100, 20), (900, 20)):
+        walk = kr.WalkSettings(plm="none", steps=steps)
+        kr.run_campaign("random", LANDSCAPE, rounds=0, batch=batch, walk=walk, predictor=CHEAP)
+    assert given == [400, 400, 900, 900]
+
+
+def propose_best_of(given):
+    def propose(state, n):
+        given.append(state.queries)
+        return state.fresh(state.space.neighbours(state.space.wild_type), n)
+
+    return propose
+
+
+def test_a_short_proposal_is_filled_up_at_random():
+    state = known()
+    plate = state.fresh(state.codes[:5], 30)
+    assert len(np.unique(plate, axis=0)) == 30
+    assert not rows_in(plate, state.codes).any()
+    first = np.array([[0, 0, 0], [1, 1, 1], [0, 0, 0], [2, 2, 2]])
+    state.codes, state.failed = state.codes[:0], np.array([[1, 1, 1]], dtype=np.int8)
+    assert state.fresh(first, 2).tolist() == [[0, 0, 0], [2, 2, 2]]
+    space = kr.VariantSpace("AC", [1], allowed="ACD")
+    small = Known(space, state.graph, state.surrogate, rng(0), space.codes(np.arange(1)), np.ones(1), space.codes([2]))
+    assert small.fresh(space.codes(np.arange(0)), 5).tolist() == [[1]]
 
 
 def test_single_mutants_are_one_step_from_the_best():

@@ -1,5 +1,7 @@
 """Bad input, row by row: what is refused, and with which words; what only warns."""
 
+import sys
+
 import knowrlm as kr
 import numpy as np
 import pandas as pd
@@ -272,6 +274,21 @@ def test_a_plm_that_is_not_there_names_the_offline_default(tmp_path, monkeypatch
     ):
         with pytest.raises(FileNotFoundError, match=words):
             act()
+
+
+def test_what_an_extra_brings_is_named(monkeypatch, tmp_path):
+    pd.DataFrame({"variant": ["VTD"], "fitness": [1.0]}).to_excel(tmp_path / "plate.xlsx", index=False)
+    evolution = campaign().add(CODES, np.ones(2))
+    for module in ("matplotlib.figure", "stable_baselines3", "openpyxl"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=r'pip install "knowrlm\[plot\]"'):
+        evolution.report().plot()
+    with pytest.raises(ImportError, match=r'pip install "knowrlm\[sb3\]"'):
+        kr.stable_baselines_ppo(None)
+    with pytest.raises(ValueError, match=r'plate.xlsx needs openpyxl: pip install "knowrlm\[excel\]"'):
+        campaign().tell(tmp_path / "plate.xlsx")
+    with pytest.raises(AttributeError, match="module 'knowrlm' has no attribute 'DirectEvolution'"):
+        _ = kr.DirectEvolution
 
 
 def test_a_walk_needs_somewhere_to_go():
