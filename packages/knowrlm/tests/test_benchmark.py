@@ -93,6 +93,25 @@ def test_a_table_too_sparse_for_equal_budgets():
         kr.run_campaign("random", two, rounds=0, batch=2, predictor=CHEAP)
 
 
+def test_ten_proposals_may_fill_a_plate(monkeypatch):
+    proposed = []
+
+    def propose(state, n):
+        proposed.append(n)
+        return LANDSCAPE.space.codes(10 * len(proposed) + np.arange(2))
+
+    measured = kr.Landscape(LANDSCAPE.space, LANDSCAPE.space.codes(10 * np.arange(1, 11)), np.arange(10.0))
+    monkeypatch.setitem(STRATEGIES, "random", (propose,) * 3)
+    run = kr.run_campaign("random", measured, rounds=0, batch=5, predictor=CHEAP)
+    assert run.measured.tolist() == [5, 10]
+    assert proposed == [5, 4, 3, 2, 1] * 2
+    proposed.clear()
+    measured = kr.Landscape(LANDSCAPE.space, LANDSCAPE.space.codes([10, 7999]), np.arange(2.0))
+    with pytest.warns(kr.MeasurementWarning, match="[01] of 5 variants of a plate"):
+        kr.run_campaign("random", measured, rounds=0, batch=5, predictor=CHEAP)
+    assert proposed == [5, *[4] * 9, *[5] * 10]
+
+
 def test_evaluation_and_summary():
     found = kr.evaluate(["random", "active"], LANDSCAPE, rounds=1, seeds=2, batch=15, predictor=CHEAP)
     assert found.table.shape == (4, 10)

@@ -157,6 +157,7 @@ def test_self_is_never_a_candidate():
         assert not np.diagonal(mask).any()
         assert (mask.sum(axis=1) == min(high, 19) - max(low, 1) + 1).all()
     assert GRAPH.neighbors("A", (14, 20)) == list("NRDYWP")
+    assert GRAPH.neighbors("A") == list("TSLVMG")
 
 
 # ---- 4 the policy gradient

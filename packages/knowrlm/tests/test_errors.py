@@ -224,6 +224,8 @@ OTHERS = [
     (lambda: kr.Library(np.empty((0, 3)), np.empty(0)), "library must be of as many variants"),
     (lambda: kr.evaluate(["magic"], LANDSCAPE, seeds=0), "cannot evaluate: 2 problems"),
     (lambda: kr.evaluate("magic", LANDSCAPE), "cannot evaluate: 1 problem.*\n.*got 'magic'"),
+    (lambda: kr.evaluate("random", LANDSCAPE, rounds=-1), "rounds must be an integer at least 0, got -1"),
+    (lambda: kr.evaluate("random", LANDSCAPE, batch=0), "batch must be an integer at least 1, got 0"),
     (lambda: kr.evaluate([], LANDSCAPE), "methods must be an integer at least 1, got 0"),
     (lambda: kr.evaluate("random", LANDSCAPE, seeds=[]), "number of seeds must be an integer at least 1"),
     (lambda: kr.evaluate("random", LANDSCAPE, seeds=[0, -1]), "seed must be an integer at least 0, got -1"),

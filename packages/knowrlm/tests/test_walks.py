@@ -137,6 +137,9 @@ def test_a_goal_ends_the_episode_and_forbidden_residues_are_refused():
 def test_stable_baselines_trains_on_it():
     with isolated(0):
         model = kr.stable_baselines_ppo(environment(), encoder(), rollout=16, batch=8)
+        assert (model.n_steps, model.batch_size, model.n_epochs) == (16, 8, 10)
+        assert (model.learning_rate, model.gamma, model.gae_lambda) == (1e-4, 0.99, 0.95)
+        assert (model.clip_range(1.0), model.ent_coef, model.vf_coef, model.max_grad_norm) == (0.2, 0.2, 0.5, 0.5)
         model.learn(32)
     action, _ = model.predict(environment().reset(seed=0)[0])
     assert environment().action_space.contains(action)
@@ -349,6 +352,11 @@ def test_the_log_of_training():
         assert here == codes.tolist()
     untrained = trainer().train(40, learn=False)
     assert untrained.loss == []
+
+
+def test_training_takes_at_least_one_step():
+    with pytest.raises(ValueError, match="steps must be an integer at least 1, got 0"):
+        trainer().train(0)
 
 
 def test_bootstrap_stops_at_the_goal_only():
