@@ -276,6 +276,9 @@ def test_plate_on_the_command_line(tmp_path, capsys):
     assert not second["variant"].str.contains(unused).any()
     assert main([*words, "--measured", str(measured), "--last"]) == 0
     assert "best predictions" in capsys.readouterr().out
+    assert main([*words, "--batch", "30", "--allowed", "3:VA,4:T,5:DKR"]) == 0
+    variants = [line.split(",")[0] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert sorted(variants) == sorted(f"{a}T{b}" for a in "VA" for b in "DKR")
 
 
 def test_simulate_on_the_command_line(tmp_path, capsys):
@@ -294,6 +297,9 @@ def test_simulate_on_the_command_line(tmp_path, capsys):
 def test_errors_on_the_command_line(tmp_path, capsys):
     assert main(["plate", "--parent", "MKV", "--sites", "W2"]) == 2
     assert "residue at site 2 must be 'W', got 'K'" in capsys.readouterr().err
+    for wrong in ("V3:AC", "3"):
+        assert main(["plate", "--parent", "MKV", "--sites", "3", "--allowed", wrong]) == 2
+        assert "--allowed must be <site>:<residues>" in capsys.readouterr().err
     (tmp_path / "few.csv").write_text("variant,fitness\nAC,1\nAD,2\nCC,3\nCD,4\n")
     words = ["simulate", str(tmp_path / "few.csv"), "--methods", "active", "--rounds", "0", "--batch", "2"]
     assert main([*words, "--models", "lasso"]) == 2

@@ -37,6 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     plate.add_argument(
         "--measured", nargs="*", default=[], type=Path, help="tables of measured variants, plate by plate"
     )
+    plate.add_argument("--allowed", help="residues at sites, such as 28:TP,30:SR; all 20 at the others")
     plate.add_argument("--codons", help="degenerate codon, such as NNK or NDT")
     plate.add_argument("--forbid", default="", help="residues that may not be put in, such as CP")
     plate.add_argument("--max-mutations", type=int, help="against the parent")
@@ -59,6 +60,7 @@ def _plate(options: argparse.Namespace) -> int:
     constraints = PlateConstraints(forbidden=options.forbid, codons=options.codons, max_mutations=options.max_mutations)
     evolution = DirectedEvolution(
         read_parent(options.parent), sites, batch=options.batch, constraints=constraints, random_state=options.seed,
+        allowed=read_allowed(options.allowed),
         walk=WalkSettings(plm=options.plm, steps=options.steps), predictor=_predictor(options, options.seed),
     )  # fmt: skip
     for table in options.measured:
@@ -87,6 +89,17 @@ def _predictor(options: argparse.Namespace, seed: int = 0) -> EnsemblePredictor 
     if options.models is None:
         return None
     return EnsemblePredictor(options.models.split(","), random_state=seed)
+
+
+def read_allowed(text: str | None) -> dict[int, str] | None:
+    """`28:TP,30:SR` as {28: "TP", 30: "SR"}."""
+    if text is None:
+        return None
+    pairs = [part.strip().partition(":") for part in text.split(",")]
+    for site, _, letters in pairs:
+        if not site.isdigit() or not letters:
+            raise ValueError(f"--allowed must be <site>:<residues>,…, such as 28:TP,30:SR, got {text!r}.")
+    return {int(site): letters for site, _, letters in pairs}
 
 
 def read_parent(text: str) -> str:
