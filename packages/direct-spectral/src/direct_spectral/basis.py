@@ -100,7 +100,7 @@ class Basis:
     def remember(self, source: torch.Tensor) -> None:
         """Note which tensor of points this is the basis of, as it stands now."""
         self.source = source
-        self._version = -1 if source.is_inference() or torch.compiler.is_compiling() else source._version
+        self._version = -1 if torch.compiler.is_compiling() or source.is_inference() else source._version
 
     def matches(self, points: torch.Tensor) -> bool:
         """Whether `points` is the very tensor this was made from, and was not written to since."""

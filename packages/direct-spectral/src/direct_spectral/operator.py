@@ -84,11 +84,11 @@ class PointOperator(nn.Module):
         for name, x in (("in", u), ("out", y)):
             x = torch.view_as_real(x).flatten(-2) if x.is_complex() else x
             mean, std = getattr(self, f"{name}_mean"), getattr(self, f"{name}_std")
-            flat = x.reshape(-1, x.shape[-1]) if mask is None else x[mask]
+            flat = x.flatten(0, -2) if mask is None else x[mask]
             if flat.shape != (len(flat), len(mean)) or not len(flat):
                 raise ValueError(message(f"{name}puts", f"of {len(mean)} channels, not empty", tuple(x.shape)))
             wide = flat.to(_double(flat))
-            spread = wide.std(0, correction=0)
+            spread = ((wide - wide.mean(0)) ** 2).mean(0).sqrt()
             mean.copy_(wide.mean(0))
             std.copy_(torch.where(spread > 0, spread, 1.0))
         return self
