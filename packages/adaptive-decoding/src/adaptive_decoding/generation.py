@@ -1,0 +1,237 @@
+"""Continuations by any decoder, the same random numbers for all of them, and what each step's candidates were."""
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from offprints.checks import message, require_kind, require_range
+from offprints.progress import track
+from torch import Tensor
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+
+from adaptive_decoding.contrastive import contrastive_search
+from adaptive_decoding.decoders import Decoder
+from adaptive_decoding.ranking import checked_top, upcast
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """What one decoder wrote after one prompt (what Section 4 compares).
+
+    Attributes:
+        ids: the new tokens, the end of the text left out.
+        text: the same as text.
+        log_probs: ln p of each of them under the model itself, before the decoder.
+        k: candidates of each step.
+        mass: their probability before renormalising.
+    """
+
+    ids: list[int]
+    text: str
+    log_probs: np.ndarray
+    k: np.ndarray
+    mass: np.ndarray
+
+
+class Sampler(LogitsProcessor):
+    """A decoder with its draw: of each row only the chosen token is left, so that greedy generation takes it.
+
+    A token is found by its place on the cumulative distribution over ids, at a number in [0, 1) that is the same for
+    every decoder: common random numbers.
+
+    Args:
+        decoder: what chooses the candidates.
+        numbers: (rows, steps) in [0, 1).
+    """
+
+    def __init__(self, decoder: Decoder, numbers: np.ndarray) -> None:
+        self.decoder, self.numbers = decoder, numbers
+        self.processors = LogitsProcessorList(decoder.processors())
+        self.log_probs: list[Tensor] = []
+        self.k: list[Tensor] = []
+        self.mass: list[Tensor] = []
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """(rows, length) ids and (rows, V) scores -> (rows, V), 0 at the chosen tokens and −inf elsewhere."""
+        x = upcast(scores)
+        checked_top(x)
+        logs = torch.log_softmax(x, -1)
+        if self.decoder.samples:
+            kept = self.processors(input_ids, x)
+            mask = kept > -torch.inf
+            chosen = self._drawn(kept)
+        else:
+            chosen = x.argmax(-1, keepdim=True)
+            mask = torch.zeros_like(x, dtype=torch.bool).scatter_(1, chosen, True)
+        self.k.append(mask.sum(-1))
+        self.mass.append((logs.exp() * mask).sum(-1))
+        self.log_probs.append(logs.gather(1, chosen)[:, 0])
+        return torch.full_like(scores, -torch.inf).scatter_(1, chosen, 0.0)
+
+    def _drawn(self, kept: Tensor) -> Tensor:
+        """(rows, 1) the first id whose cumulative probability exceeds the number of this step."""
+        fine = kept.double() if kept.device.type != "mps" else kept
+        cumulative = torch.softmax(fine, -1).cumsum(-1)
+        numbers = torch.as_tensor(self.numbers[:, len(self.k)], dtype=cumulative.dtype, device=kept.device)
+        wanted = numbers[:, None] * cumulative[:, -1:]
+        return torch.searchsorted(cumulative, wanted, right=True).clamp(max=kept.shape[1] - 1)
+
+
+def random_numbers(seed: int, prompts: Sequence[int], steps: int) -> np.ndarray:
+    """(prompts, steps) numbers in [0, 1) that depend on the seed and the number of the prompt alone."""
+    return np.stack([np.random.default_rng([seed, prompt]).random(steps) for prompt in prompts])
+
+
+def encoded(
+    tokenizer: "PreTrainedTokenizerBase", prompts: Sequence[str], room: int, context: int | None
+) -> list[list[int]]:
+    """Ids of each prompt.
+
+    Raises:
+        TypeError: if the prompts are one text, or one is no text.
+        ValueError: naming the prompt that is empty or leaves no room in the context.
+    """
+    if isinstance(prompts, str):
+        raise TypeError(message("prompts", "a list of texts", "one text", "Put it into a list."))
+    found = []
+    for index, prompt in enumerate(prompts):
+        require_kind(f"prompt {index}", prompt, str)
+        ids = tokenizer(prompt)["input_ids"] if prompt else []
+        if not ids:
+            raise ValueError(message(f"prompt {index}", "a text of one token or more", repr(prompt)))
+        if context is not None and len(ids) + room > context:
+            hint = f"Shorten it, or lower max_new_tokens (the model's context is {context})."
+            raise ValueError(message(f"prompt {index}", f"at most {context - room} tokens", f"{len(ids)} tokens", hint))
+        found.append(list(ids))
+    if not found:
+        raise ValueError(message("prompts", "a list of one text or more", "none"))
+    return found
+
+
+def context_of(model: "PreTrainedModel") -> int | None:
+    """The longest sequence that the model was made for, if its configuration tells."""
+    config = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
+    return getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
+
+
+def end_ids(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> list[int]:
+    """The ids that end a text, as the model or else the tokenizer says."""
+    found = getattr(model.generation_config, "eos_token_id", None)
+    found = tokenizer.eos_token_id if found is None else found
+    return [] if found is None else [found] if isinstance(found, int) else list(found)
+
+
+def padded(ids: Sequence[Sequence[int]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """(rows, longest) ids padded on the left, and the mask."""
+    width = max(map(len, ids))
+    table = torch.tensor([[pad] * (width - len(row)) + list(row) for row in ids], device=device)
+    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in ids], device=device)
+    return table, mask
+
+
+@torch.no_grad()
+def continuations(
+    model: "PreTrainedModel",
+    tokenizer: "PreTrainedTokenizerBase",
+    prompts: Sequence[str],
+    decoder: Decoder,
+    *,
+    max_new_tokens: int = 64,
+    seed: int = 0,
+    batch_size: int = 16,
+    exact_length: bool = False,
+) -> list[Continuation]:
+    """What a decoder writes after each prompt, from a seed alone: neither batch nor global random state matters.
+
+    Args:
+        model: a causal language model of transformers.
+        tokenizer: its tokenizer.
+        prompts: texts.
+        decoder: how the next token is chosen.
+        max_new_tokens: of each continuation.
+        seed: of the random numbers, which are the same for every decoder.
+        batch_size: prompts at a time.
+        exact_length: whether no text may end before `max_new_tokens`.
+
+    Raises:
+        TypeError: if a kind is wrong.
+        ValueError: if a number is out of range; naming the prompt that is empty or too long.
+    """
+    require_range("max_new_tokens", max_new_tokens, low=1, integer=True)
+    require_range("batch_size", batch_size, low=1, integer=True)
+    require_range("seed", seed, low=0, integer=True)
+    ids = encoded(tokenizer, prompts, max_new_tokens, context_of(model))
+    found = []
+    for start in track(range(0, len(ids), batch_size), desc=decoder.name):
+        part = ids[start : start + batch_size]
+        numbers = random_numbers(seed, range(start, start + len(part)), max_new_tokens)
+        found += _batch(model, tokenizer, part, decoder, numbers, exact_length)
+    return found
+
+
+def _batch(
+    model: "PreTrainedModel",
+    tokenizer: "PreTrainedTokenizerBase",
+    ids: list[list[int]],
+    decoder: Decoder,
+    numbers: np.ndarray,
+    exact_length: bool,
+) -> list[Continuation]:
+    ends = end_ids(model, tokenizer)
+    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else (ends or [0])[0]
+    table, mask = padded(ids, pad, model.device)
+    steps = numbers.shape[1]
+    stops = [] if exact_length else ends
+    if decoder.kind == "contrastive":
+        how = {key: decoder.parameters[key] for key in ("k", "alpha")}
+        out = contrastive_search(
+            model, table, **how, max_new_tokens=steps, attention_mask=mask, eos_token_id=stops, pad_token_id=pad
+        )
+        new = out[:, table.shape[1] :]
+        told = _scored(model, out, mask, new.shape[1], int(how["k"]))
+    else:
+        sampler = Sampler(decoder, numbers)
+        config = GenerationConfig(
+            do_sample=False, max_new_tokens=steps, pad_token_id=pad, eos_token_id=stops or None,
+            suppress_tokens=ends if exact_length and ends else None,
+        )  # fmt: skip
+        out = model.generate(
+            table, attention_mask=mask, generation_config=config, logits_processor=LogitsProcessorList([sampler])
+        )
+        new = out[:, table.shape[1] :]
+        told = tuple(torch.stack(values, 1) for values in (sampler.log_probs, sampler.k, sampler.mass))
+    logs, k, mass = (values.cpu().double().numpy() for values in told)
+    found = []
+    for row, tokens in enumerate(new.tolist()):
+        length = next((i for i, token in enumerate(tokens) if token in stops), len(tokens))
+        text = str(tokenizer.decode(tokens[:length], skip_special_tokens=True))
+        upto = slice(0, min(length + 1, len(tokens)))  # the step that ended the text counts as a step
+        found.append(Continuation(tokens[:length], text, logs[row, :length], k[row, upto], mass[row, upto]))
+    return found
+
+
+def _scored(model: "PreTrainedModel", ids: Tensor, mask: Tensor, new: int, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """(rows, new) ln p of the last `new` tokens, and k and the mass of the k best at each step: one pass."""
+    logits = continuation_logits(model, ids, torch.cat((mask, mask.new_ones(len(ids), new)), 1), new)
+    logs = torch.log_softmax(logits, -1)
+    chosen = logs.gather(-1, ids[:, -new:, None])[..., 0]
+    mass = logs.topk(min(k, logs.shape[-1]), dim=-1).values.exp().sum(-1)
+    return chosen, torch.full_like(chosen, k), mass
+
+
+def continuation_logits(model: "PreTrainedModel", ids: Tensor, mask: Tensor, new: int) -> Tensor:
+    """(rows, new, V) float32 logits that the last `new` tokens were drawn from."""
+    known = inspect.signature(model.forward).parameters
+    extra: dict[str, object] = {}
+    if "position_ids" in known:
+        extra["position_ids"] = (mask.cumsum(-1) - 1).clamp(min=0)
+    if "logits_to_keep" in known:
+        extra["logits_to_keep"] = new + 1
+    out = model(ids, attention_mask=mask, use_cache=False, **extra)
+    return out.logits[:, -new - 1 : -1].float()
