@@ -61,8 +61,11 @@ def increments_kl(p: np.ndarray) -> np.ndarray:
 def kept(
     p: np.ndarray, epsilon: float, rule: str = "prefix", flat: str = "top1", min_tokens: int = 1, n: int | None = None
 ) -> set[int]:
-    """The candidate set: admit tokens in order of probability while ΔConf_k > ε (prefix), or each such one (pointwise),
-    or all up to the last such one (last). If none is admitted: the first `min_tokens` (top1), or all (keep_all)."""
+    """The candidate set.
+
+    Admit tokens in order of probability while ΔConf_k > ε (prefix), or each such one (pointwise), or all up to the last
+    such one (last). If none is admitted: the first `min_tokens` (top1), or all (keep_all).
+    """
     order, passed = ranking(p), increments(p, n) > epsilon
     if rule == "prefix":
         count = 0
@@ -89,7 +92,7 @@ def mirostat(surprise_limit: float, p: np.ndarray) -> np.ndarray:
 
 
 def contrastive(p: Sequence[float], hidden: np.ndarray, past: np.ndarray, alpha: float) -> int:
-    """argmax over candidates v of (1 − α) p(v) − α max_j cos(h_v, h_j) (Su et al., 2022)."""
+    """The argmax over candidates v of (1 − α) p(v) − α max_j cos(h_v, h_j) (Su et al., 2022)."""
 
     def cosine(a: np.ndarray, b: np.ndarray) -> float:
         return float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))

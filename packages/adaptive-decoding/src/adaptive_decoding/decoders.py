@@ -124,7 +124,10 @@ def make_decoder(spec: "str | Decoder") -> Decoder:
     require_kind("decoder", spec, str)
     kind, _, rest = spec.partition(":")
     kind = require_choice("decoder", kind.strip(), DEFAULTS)
-    values, allowed = dict(DEFAULTS[kind]), [*DEFAULTS[kind], *(["temperature"] if kind not in WITHOUT_SAMPLING else [])]
+    values, allowed = (
+        dict(DEFAULTS[kind]),
+        [*DEFAULTS[kind], *(["temperature"] if kind not in WITHOUT_SAMPLING else [])],
+    )
     seen: set[str] = set()
     for part in filter(None, (piece.strip() for piece in rest.split(","))):
         name, equals, text = (piece.strip() for piece in part.partition("="))

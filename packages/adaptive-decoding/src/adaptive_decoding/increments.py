@@ -31,7 +31,7 @@ class Increments:
 
 
 def _excess(x: Tensor, t: Tensor) -> Tensor:
-    """x ln x − x + 1 ≥ 0 for x = 1 + t, without cancellation near 1."""
+    """X ln x − x + 1 ≥ 0 for x = 1 + t, without cancellation near 1."""
     series = t * t * (1 / 2 - t * (1 / 6 - t * (1 / 12 - t * (1 / 20 - t / 30))))
     return torch.where(t.abs() < SMALL, series, torch.xlogy(x, x) - t)
 

@@ -74,7 +74,7 @@ def _vectors(texts: Sequence[str], embed: Embed) -> np.ndarray:
 def log_likelihoods(
     model: "PreTrainedModel", ids: Sequence[Sequence[int]], prompt_len: int | Sequence[int], batch_size: int = 16
 ) -> list[np.ndarray]:
-    """ln p, in nats, of every token after the prompt given all before it; one array a text.
+    """Ln p, in nats, of every token after the prompt given all before it; one array a text.
 
     Args:
         model: a causal language model of transformers.

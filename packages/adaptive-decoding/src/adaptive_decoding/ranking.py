@@ -66,7 +66,9 @@ def checked_top(x: Tensor) -> Tensor:
     value = float(top.flatten()[row])
     what = "no finite entry" if value == -torch.inf else "NaN or +inf"
     hint = "Check the model, and the processors that come before." if what[0] == "N" else "Every token was masked."
-    raise ValueError(message("logits", "finite or -inf, with a finite entry in every row", f"{what} in row {row}", hint))
+    raise ValueError(
+        message("logits", "finite or -inf, with a finite entry in every row", f"{what} in row {row}", hint)
+    )
 
 
 def ranked(x: Tensor, floor: float | Tensor, least: int) -> Ranked:
@@ -99,7 +101,7 @@ def ranked(x: Tensor, floor: float | Tensor, least: int) -> Ranked:
 
 
 def _weights(x: Tensor, top: Tensor) -> Tensor:
-    """p up to a factor a row. In float32 by powers of two: four times as fast, and only the mass of what is not
+    """P up to a factor a row. In float32 by powers of two: four times as fast, and only the mass of what is not
     gathered is taken from them, to 1e-6 of itself.
     """
     shifted = x - top

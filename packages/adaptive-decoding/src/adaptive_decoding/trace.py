@@ -172,10 +172,14 @@ class DecodingTrace:
             colour = f"rgba(213,94,0,{0.85 * shade:.3f})"
             spans.append(f'<span class="t" style="background:{colour}" title="{told}">{html.escape(token)}</span>')
         prompt = tokenizer.decode(sequences[row, : self.prompt_length], skip_special_tokens=True)
-        head = f"<!doctype html><html><head><meta charset='utf-8'><title>{quantity}</title><style>{STYLE}</style></head>"
+        head = (
+            f"<!doctype html><html><head><meta charset='utf-8'><title>{quantity}</title><style>{STYLE}</style></head>"
+        )
         most = max((values[quantity] for _, values, _ in shaded), default=0.0)
         legend = f"<p><small>darker: greater {quantity}, {most:.4g} at most</small></p>"
-        return f"{head}<body><p class='prompt'>{html.escape(str(prompt))}</p><p>{''.join(spans)}</p>{legend}</body></html>"
+        return (
+            f"{head}<body><p class='prompt'>{html.escape(str(prompt))}</p><p>{''.join(spans)}</p>{legend}</body></html>"
+        )
 
     def _shaded(
         self,
