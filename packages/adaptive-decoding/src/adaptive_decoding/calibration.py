@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -200,7 +200,7 @@ def mean_size(decoder: Decoder, recorded: Recorded) -> float:
     sizes: list[int] = []
     ids = torch.zeros_like(tokens[:, :1])
     for step in range(logits.shape[1]):
-        sizes += (processors(ids, logits[:, step]) > -torch.inf).sum(-1).tolist()
+        sizes += (processors(cast("torch.LongTensor", ids), logits[:, step]) > -torch.inf).sum(-1).tolist()
         ids = torch.cat((ids, tokens[:, step : step + 1]), 1)
     return float(np.mean(sizes))
 

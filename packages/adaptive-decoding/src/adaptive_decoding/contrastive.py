@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from offprints.checks import message, require_kind, require_range, require_shape
@@ -10,7 +10,6 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from transformers import Cache, PreTrainedModel
-    from transformers.utils import ModelOutput
 
 TOP_K, ALPHA = 5, 0.6
 
@@ -84,36 +83,33 @@ class _Prefix:
         known = inspect.signature(model.forward).parameters
         self.positioned = "position_ids" in known
         self.keyword = "cache" if "cache" in known else "past_key_values"  # renamed within version 5
-        out = self._run(ids, mask, None)
-        self.cache, self.logits = self._cache_of(out), out.logits[:, -1].float()
-        self.states = torch.nn.functional.normalize(out.hidden_states[-1].float(), dim=-1)
+        self.logits, self.states, self.cache = self._run(ids, mask, None)
 
-    def _run(self, ids: Tensor, mask: Tensor, cache: "Cache | None") -> "ModelOutput":
+    def _run(self, ids: Tensor, mask: Tensor, cache: "Cache | None") -> "tuple[Tensor, Tensor, Cache]":
+        """(rows, V) logits after the last token, (rows, length, width) unit states of all, and the cache."""
         places = (mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-        extra = {"position_ids": places} if self.positioned else {}
+        extra: dict[str, object] = {"position_ids": places} if self.positioned else {}
         extra[self.keyword] = cache
-        return self.model(ids, attention_mask=mask, use_cache=True, output_hidden_states=True, **extra)
-
-    def _cache_of(self, out: "ModelOutput") -> "Cache":
+        out = self.model(ids, attention_mask=mask, use_cache=True, output_hidden_states=True, **extra)
         found = out.get("cache", out.get("past_key_values"))
         if not hasattr(found, "reorder_cache"):
             raise ValueError(message("model", "one whose cache can be reordered", type(found).__name__))
-        return found
+        states = torch.nn.functional.normalize(out["hidden_states"][-1].float(), dim=-1)
+        return out["logits"][:, -1].float(), states, found
 
     def step(self, k: int, alpha: float) -> Tensor:
         """(batch,) the next tokens, which are part of the prefix then."""
         rows = len(self.logits)
         probs, candidates = self.logits.softmax(-1).topk(k, dim=-1)
         spread = torch.arange(rows, device=probs.device).repeat_interleave(k)
-        self.cache.reorder_cache(spread)
+        self.cache.reorder_cache(cast("torch.LongTensor", spread))
         longer = torch.cat((self.mask, self.mask.new_ones(rows, 1)), 1)
-        out = self._run(candidates.reshape(-1, 1), longer[spread], self.cache)
-        hidden = torch.nn.functional.normalize(out.hidden_states[-1][:, -1].float(), dim=-1).view(rows, k, -1)
+        logits, states, self.cache = self._run(candidates.reshape(-1, 1), longer[spread], self.cache)
+        hidden = states[:, -1].view(rows, k, -1)
         alike = (hidden @ self.states.mT).masked_fill(self.mask[:, None] == 0, -torch.inf).amax(-1)
         best = ((1 - alpha) * probs - alpha * alike).argmax(-1)
         chosen = best + k * torch.arange(rows, device=best.device)
-        self.cache, self.mask = self._cache_of(out), longer
-        self.cache.reorder_cache(chosen)
-        self.logits = out.logits[:, -1].float()[chosen]
-        self.states = torch.cat((self.states, hidden.flatten(0, 1)[chosen][:, None]), 1)
+        self.mask, self.logits = longer, logits[chosen]
+        self.cache.reorder_cache(cast("torch.LongTensor", chosen))
+        self.states = torch.cat((self.states, states[chosen, -1:]), 1)
         return candidates.gather(1, best[:, None])[:, 0]

@@ -66,8 +66,8 @@ def load_prompts(path: str | Path, kind: str = "auto") -> list[Prompt]:
     """Prompts of a file, with references where it has them (the inputs of Section 4).
 
     text: a prompt a line. jsonl: lines `{"prompt": "…", "reference": "…"}`, the reference optional. writing-prompts:
-    the file `NAME.wp_source`, a prompt a line, with the stories in `NAME.wp_target` beside it, where `<newline>` stands for
-    the end of a line. By default the ending of the name tells.
+    the file `NAME.wp_source`, a prompt a line, with the stories in `NAME.wp_target` beside it, where `<newline>` stands
+    for the end of a line. By default the ending of the name tells.
 
     Raises:
         FileNotFoundError: if there is no such file, or no stories beside the prompts.

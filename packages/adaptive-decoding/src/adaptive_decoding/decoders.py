@@ -80,6 +80,17 @@ class Decoder:
         """Whether a token is drawn from the candidates."""
         return self.kind not in WITHOUT_SAMPLING
 
+    def number(self, name: str) -> float | int:
+        """One of the parameters that are numbers.
+
+        Raises:
+            TypeError: if it is a text.
+        """
+        value = self.parameters[name]
+        if isinstance(value, str):
+            raise TypeError(message(name, "a number", repr(value)))
+        return value
+
     def tuned(self, value: float) -> "Decoder":
         """The same with another value of the parameter that sets the size of its candidate set.
 
@@ -91,14 +102,15 @@ class Decoder:
         return Decoder(self.kind, {**self.parameters, name: round(value) if name == "k" else value}, self.temperature)
 
     def processors(self) -> list[LogitsProcessor]:
-        """Fresh logits processors in the order of use; none for greedy and plain sampling, nor for contrastive search."""
+        """Fresh logits processors in the order of use; none for greedy, plain sampling and contrastive search."""
         found: list[LogitsProcessor] = []
         if self.temperature != 1.0:
             found.append(transformers.TemperatureLogitsWarper(self.temperature))
         if self.kind == "adaptive":
-            found.append(AdaptiveLogitsProcessor(**self.parameters))
+            rule, sampling, flat = (str(self.parameters[name]) for name in ("rule", "sampling", "flat"))
+            found.append(AdaptiveLogitsProcessor(self.number("epsilon"), rule, sampling, flat))
         elif self.kind == "mirostat":
-            found.append(MirostatLogitsProcessor(**self.parameters))
+            found.append(MirostatLogitsProcessor(self.number("tau"), self.number("eta")))
         elif self.kind in WARPERS:
             kind, argument, parameter = WARPERS[self.kind]
             found.append(getattr(transformers, kind)(**{argument: self.parameters[parameter]}))

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -63,7 +63,7 @@ class Sampler(LogitsProcessor):
         checked_top(x)
         logs = torch.log_softmax(x, -1)
         if self.decoder.samples:
-            kept = self.processors(input_ids, x)
+            kept = self.processors(cast("torch.LongTensor", input_ids), x)
             mask = kept > -torch.inf
             chosen = self._drawn(kept)
         else:
@@ -189,19 +189,20 @@ def _batch(
     steps = numbers.shape[1]
     stops = [] if exact_length else ends
     if decoder.kind == "contrastive":
-        how = {key: decoder.parameters[key] for key in ("k", "alpha")}
+        k, alpha = int(decoder.number("k")), float(decoder.number("alpha"))
         out = contrastive_search(
-            model, table, **how, max_new_tokens=steps, attention_mask=mask, eos_token_id=stops, pad_token_id=pad
+            model, table, k, alpha, max_new_tokens=steps, attention_mask=mask, eos_token_id=stops, pad_token_id=pad
         )
         new = out[:, table.shape[1] :]
-        told = _scored(model, out, mask, new.shape[1], int(how["k"]))
+        told = _scored(model, out, mask, new.shape[1], k)
     else:
         sampler = Sampler(decoder, numbers)
         config = GenerationConfig(
             do_sample=False, max_new_tokens=steps, pad_token_id=pad, eos_token_id=stops or None,
             suppress_tokens=ends if exact_length and ends else None,
         )  # fmt: skip
-        out = model.generate(
+        generate = cast("Any", model).generate
+        out = generate(
             table, attention_mask=mask, generation_config=config, logits_processor=LogitsProcessorList([sampler])
         )
         new = out[:, table.shape[1] :]

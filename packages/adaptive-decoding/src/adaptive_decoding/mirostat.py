@@ -60,20 +60,20 @@ class MirostatLogitsProcessor(LogitsProcessor):
         x = upcast(checked_scores(scores).detach())
         require_kind("input_ids", input_ids, Tensor)
         top = checked_top(x)
-        if self._generation.goes_on(input_ids) and self.mu is not None:
-            self._learn(input_ids[:, -1])
-        else:
-            self.mu = torch.full((len(x),), 2 * self.tau, dtype=x.dtype, device=x.device)
+        mu = torch.full((len(x),), 2 * self.tau, dtype=x.dtype, device=x.device)
+        if self._generation.goes_on(input_ids) and self.mu is not None and self._kept is not None:
+            mu = self._learn(self.mu, self._kept, input_ids[:, -1])
+        self.mu = mu
         surprise = -torch.log_softmax(x, -1) / math.log(2)
-        keep = (surprise <= self.mu[:, None]) & (x > -torch.inf)
+        keep = (surprise <= mu[:, None]) & (x > -torch.inf)
         keep.scatter_(1, x.argmax(-1, keepdim=True), True)
         kept = x.masked_fill(~keep, -torch.inf) - top
         self._kept = -torch.log_softmax(kept, -1) / math.log(2)
         return scores.masked_fill(~keep, self.filter_value)
 
-    def _learn(self, tokens: Tensor) -> None:
-        observed = self._kept.gather(1, tokens[:, None])[:, 0]
+    def _learn(self, mu: Tensor, kept: Tensor, tokens: Tensor) -> Tensor:
+        observed = kept.gather(1, tokens[:, None])[:, 0]
         counts = torch.isfinite(observed)
         if self.pad_token_id is not None:
             counts &= tokens != self.pad_token_id
-        self.mu = torch.where(counts, self.mu - self.eta * (observed - self.tau), self.mu)
+        return torch.where(counts, mu - self.eta * (observed - self.tau), mu)

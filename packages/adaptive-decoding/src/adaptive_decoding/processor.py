@@ -42,8 +42,8 @@ class AdaptiveLogitsProcessor(LogitsProcessor):
     decoding, sampling and beam search. In a beam search rows are beams, which are reordered between calls: the trace is
     one of calls then, not of hypotheses.
 
-    `generate` applies what it is given here *before* its own temperature, top-k and top-p. So pass the temperature here,
-    where it comes before the rule, and `top_k=0` to `generate`, which otherwise cuts to 50 tokens.
+    `generate` applies what it is given here *before* its own temperature, top-k and top-p. So pass the temperature
+    here, where it comes before the rule, and `top_k=0` to `generate`, which otherwise cuts to 50 tokens.
 
     Args:
         epsilon: ε in [0, 1), or a tensor with one for each row of the batch. The paper uses 0.001 and 0.0005.

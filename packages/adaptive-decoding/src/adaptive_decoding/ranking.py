@@ -101,8 +101,10 @@ def ranked(x: Tensor, floor: float | Tensor, least: int) -> Ranked:
 
 
 def _weights(x: Tensor, top: Tensor) -> Tensor:
-    """P up to a factor a row. In float32 by powers of two: four times as fast, and only the mass of what is not
-    gathered is taken from them, to 1e-6 of itself.
+    """Probabilities up to a factor a row.
+
+    In float32 by powers of two: four times as fast, and good to 1e-6 of the mass of what is not gathered, which is all
+    that is taken from them.
     """
     shifted = x - top
     return shifted.exp_() if x.dtype == torch.float64 else shifted.mul_(LOG2_E).exp2_()

@@ -122,8 +122,12 @@ def evaluate_reasoning(
     prompts = [template.replace("{question}", question.text) for question in questions]
     if chat:
         prompts = [
-            tokenizer.apply_chat_template([{"role": "user", "content": p}], tokenize=False, add_generation_prompt=True)
-            for p in prompts
+            str(
+                tokenizer.apply_chat_template(
+                    [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True
+                )
+            )
+            for prompt in prompts
         ]
     texts = continuations(
         model, tokenizer, prompts, chosen, max_new_tokens=max_new_tokens, seed=seed, batch_size=batch_size

@@ -76,7 +76,7 @@ class DecoderReport:
         return text
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """Everything but the raw values as JSON (a number that is not finite as null), written to `path` where given."""
+        """All but the raw values as JSON (what is not finite as null), written to `path` where given."""
         content = {
             "matched_size": self.matched_size,
             "decoders": {

@@ -1,4 +1,4 @@
-"""What the rule did at every step of a generation, as numbers, as text and as a heat map (the quantities of Table 8)."""
+"""What the rule did at every step of a generation: numbers, text, a heat map (the quantities of Table 8)."""
 
 import html
 import json
