@@ -41,14 +41,23 @@ class TestFNODSE(Cloud):
         return torch.stack(rows)
 
 
-class TestAreas(Cloud):
+def fixed(u, n=24, dim=2):
+    """Points that are no input, as what is made of them has no gradient in them."""
+    steps = torch.arange(n * dim, device=u.device, dtype=torch.float64).reshape(n, dim)
+    return (2 * torch.sin(37.0 * steps + 1)).to(u.dtype)
+
+
+class TestAreas(Conformance):
     kind = "module"
 
     def make(self, **factory):
         return ds.FNODSE(2, 2, 1, 4, (2, 2), 1, bounds=BOX, quadrature="voronoi", init="normal", **factory)
 
-    def call(self, thing, u, points):
-        return thing(u, points.detach())  # areas have no gradient
+    def inputs(self, gen, **factory):
+        return (torch.randn(3, 24, 2, generator=gen, **factory),)
+
+    def call(self, thing, u):
+        return thing(u, fixed(u))
 
 
 class TestComplexValues(Cloud):
@@ -113,14 +122,9 @@ class TestGeoFNO(Cloud):
         return ds.GeoFNO(2, 2, 1, 4, (2, 2), 8, bounds=BOX, init="normal", **factory)
 
 
-class TestInterpFNO(Cloud):
-    kind = "module"
-
+class TestInterpFNO(TestAreas):
     def make(self, **factory):
         return ds.InterpFNO(2, 2, 1, 4, (2, 2), 8, bounds=BOX, inner="grid", **factory)
-
-    def call(self, thing, u, points):
-        return thing(u, points.detach())  # the weights of a triangulation have no gradient
 
 
 class TestPointMLP(Cloud):
@@ -172,15 +176,12 @@ class TestLatticeBasis(Conformance):
         return ds.DirectSpectralConv(2, 3, (2, 2), init="normal", **factory)
 
     def inputs(self, gen, **factory):
-        return torch.randn(3, 2, 4, 6, generator=gen, **factory), torch.rand(10, generator=gen, **factory)
+        return (torch.randn(3, 2, 4, 6, generator=gen, **factory),)
 
-    def call(self, thing, v, line):
-        line = line.detach()  # positions on a lattice have no gradient
+    def call(self, thing, v):
+        line = fixed(v, 10, 1).flatten()
         basis = ds.LatticeBasis([line[:4], line[4:]], (2, 2), BOX, periodic=(True, False))
         return thing(v, basis)
-
-    def rows(self, inputs, which):
-        return inputs[0][which], inputs[1]
 
 
 class TestFactorizedSpectralConv(Conformance):

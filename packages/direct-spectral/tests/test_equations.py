@@ -273,7 +273,9 @@ def rotation(seed):
 
 @pytest.mark.parametrize("quadrature", ["mean", "voronoi", "lstsq"])
 def test_10_degree_weights_commute_with_rotations(quadrature):
-    model = SFNODSE(2, 1, 6, 5, 3, weight="degree", quadrature=quadrature, coordinates="xyz", init="normal", dtype=DOUBLE)
+    model = SFNODSE(
+        2, 1, 6, 5, 3, weight="degree", quadrature=quadrature, coordinates="xyz", init="normal", dtype=DOUBLE
+    )
     xyz, u = noise(60, 3), noise(2, 60, 2)
     xyz = xyz / xyz.norm(dim=-1, keepdim=True)
     y = model(u, xyz)

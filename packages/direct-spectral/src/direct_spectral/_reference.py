@@ -30,7 +30,7 @@ def forward(u: torch.Tensor, theta: torch.Tensor, n_modes: tuple, weights: torch
     q = torch.full((n,), 1 / n, dtype=theta.dtype) if weights is None else weights
     rows = []
     for k in wave_vectors(n_modes):
-        phase = sum(k[i] * theta[:, i] for i in range(len(k)))
+        phase = theta @ torch.tensor(k, dtype=theta.dtype)
         rows.append(((q * u) * torch.exp(-1j * phase)).sum(-1))
     return torch.stack(rows, -1)
 
@@ -39,7 +39,7 @@ def inverse(c: torch.Tensor, theta: torch.Tensor, n_modes: tuple) -> torch.Tenso
     """u(θ) = Σ_k h_k Re(c_k exp(i k·θ)), h_k = 1 where the last wave number is 0, else 2."""
     total = torch.zeros(*c.shape[:-1], theta.shape[0], dtype=theta.dtype)
     for place, k in enumerate(wave_vectors(n_modes)):
-        phase = sum(k[i] * theta[:, i] for i in range(len(k)))
+        phase = theta @ torch.tensor(k, dtype=theta.dtype)
         h = 1.0 if k[-1] == 0 else 2.0
         total = total + h * (c[..., place, None] * torch.exp(1j * phase)).real
     return total
@@ -78,9 +78,7 @@ def real_harmonic(degree: int, order: int, theta: float, phi: float) -> float:
         choose = math.prod(upper - i for i in range(degree)) / math.factorial(degree)
         total += math.factorial(k) / math.factorial(k - m) * x ** (k - m) * math.comb(degree, k) * choose
     legendre = math.sin(theta) ** m * 2**degree * total  # without the Condon-Shortley sign
-    norm = math.sqrt(
-        (2 * degree + 1) / (4 * math.pi) * math.factorial(degree - m) / math.factorial(degree + m)
-    )
+    norm = math.sqrt((2 * degree + 1) / (4 * math.pi) * math.factorial(degree - m) / math.factorial(degree + m))
     if order > 0:
         return math.sqrt(2) * norm * legendre * math.cos(m * phi)
     if order < 0:

@@ -2,7 +2,7 @@
 
 import importlib.util
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from offprints.checks import message
@@ -37,7 +37,9 @@ def choose(wanted: str, basis: "FourierBasis") -> str:
         return "fft"
     if wanted == "fft":
         hint = "Use backend='direct', or 'auto'."
-        raise ValueError(message("points", "an equispaced periodic grid, in row order, finer than the modes", "others", hint))
+        raise ValueError(
+            message("points", "an equispaced periodic grid, in row order, finer than the modes", "others", hint)
+        )
     if wanted == "finufft":
         _nufft()
         return "finufft"
@@ -47,7 +49,7 @@ def choose(wanted: str, basis: "FourierBasis") -> str:
     return "finufft" if installed and large and cpu and values_known(basis.theta) else "direct"
 
 
-def _nufft():  # noqa: ANN202 -- a module
+def _nufft() -> Any:
     try:
         import pytorch_finufft.functional as nufft
     except ModuleNotFoundError as error:
@@ -90,6 +92,8 @@ def _complex(dtype: torch.dtype) -> torch.dtype:
 
 def analyse(basis: "FourierBasis", u: torch.Tensor) -> torch.Tensor:
     """Σ_j u_j e^{-ik·θ_j}, packed (B, C, 2M), by another backend than the direct one."""
+    if not u.numel():  # the libraries refuse to transform nothing
+        return u.new_zeros(*u.shape[:-1], 2 * count(basis.n_modes))
     if basis.backend == "fft":
         whole = torch.fft.rfftn(u.reshape(*u.shape[:-1], *basis.grid), dim=tuple(range(2, 2 + len(basis.grid))))
         c = whole[(..., *block_indices(basis.n_modes, basis.grid, u.device))].flatten(2) * _phase(basis)
@@ -100,12 +104,14 @@ def analyse(basis: "FourierBasis", u: torch.Tensor) -> torch.Tensor:
     else:
         clouds = basis.theta.expand(len(u), -1, -1)
         rows = [_type1(basis, theta, row) for theta, row in zip(clouds, values, strict=True)]
-        c = torch.stack(rows) if rows else values.new_zeros(*u.shape[:-1], count(basis.n_modes))
+        c = torch.stack(rows)
     return torch.cat([c.real, -c.imag], -1)
 
 
 def synthesise(basis: "FourierBasis", packed: torch.Tensor) -> torch.Tensor:
     """Re Σ_k (α - iβ)_k e^{ik·θ} of packed coefficients (the Hermitian weights are in them), (B, C, N)."""
+    if not packed.numel() or not basis.n_points:
+        return packed.new_zeros(*packed.shape[:-1], basis.n_points)
     alpha, beta = packed.chunk(2, -1)
     c = torch.complex(alpha.contiguous(), -beta.contiguous())
     if basis.backend == "fft":
@@ -114,7 +120,7 @@ def synthesise(basis: "FourierBasis", packed: torch.Tensor) -> torch.Tensor:
         return _type2(basis, basis.theta, c.reshape(-1, c.shape[-1])).real.reshape(*packed.shape[:-1], -1)
     clouds = basis.theta.expand(len(c), -1, -1)
     rows = [_type2(basis, theta, row).real for theta, row in zip(clouds, c, strict=True)]
-    return torch.stack(rows) if rows else packed.new_zeros(*packed.shape[:-1], basis.n_points)
+    return torch.stack(rows)
 
 
 def _irfft(basis: "FourierBasis", c: torch.Tensor) -> torch.Tensor:

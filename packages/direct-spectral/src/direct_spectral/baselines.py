@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from offprints.checks import message, require_range
@@ -10,7 +11,14 @@ from torch.nn.functional import gelu
 
 from direct_spectral.basis import Basis, FourierBasis
 from direct_spectral.domain import Bounds, Domain
-from direct_spectral.layers import DirectSpectralConv, GridSpectralConv, mix, require_fine
+from direct_spectral.layers import (
+    DirectSpectralConv,
+    GridSpectralConv,
+    grid_analyse,
+    grid_synthesise,
+    mix,
+    require_fine,
+)
 from direct_spectral.models import Head
 from direct_spectral.operator import CloudOperator, Prepared
 from direct_spectral.unet import CONV
@@ -29,15 +37,13 @@ class Deformation(nn.Module):
         dtype: of the parameters.
     """
 
-    def __init__(
-        self, dim: int, device: "torch.device | str | None" = None, dtype: torch.dtype | None = None
-    ) -> None:
+    def __init__(self, dim: int, device: "torch.device | str | None" = None, dtype: torch.dtype | None = None) -> None:
         super().__init__()
         factory = {"device": device, "dtype": dtype}
         n = dim + 2 if dim == 2 else dim + 1
         self.linear = nn.Linear(n, 32, **factory)
         sizes = [32 + 16 * n, 128, 128, 128]
-        self.hidden = nn.ModuleList(nn.Linear(a, b, **factory) for a, b in zip(sizes, sizes[1:], strict=False))
+        self.hidden = nn.ModuleList(nn.Linear(a, b, **factory) for a, b in pairwise(sizes))
         self.out = nn.Linear(128, dim, **factory)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -102,7 +108,18 @@ class GeoFNO(CloudOperator):
         super().__init__()
         require_range("dim", dim, low=1, high=3, integer=True)
         self._set_up(
-            dim, in_channels, bounds, periodic, 1.0, "mean", "forward", append_positions, True, "direct", 2**40, validate
+            dim,
+            in_channels,
+            bounds,
+            periodic,
+            1.0,
+            "mean",
+            "forward",
+            append_positions,
+            True,
+            "direct",
+            2**40,
+            validate,
         )
         require_range("width", width, low=1, integer=True)
         self.n_modes, self.grid = require_modes(n_modes, dim), require_modes(grid, dim)
@@ -127,7 +144,9 @@ class GeoFNO(CloudOperator):
 
     def _fits(self, basis: Basis) -> None:
         if not isinstance(basis, DeformedBasis):
-            raise TypeError(message("points", "a tensor: the deformation is learned, no basis lasts", type(basis).__name__))
+            raise TypeError(
+                message("points", "a tensor: the deformation is learned, no basis lasts", type(basis).__name__)
+            )
 
     def positions(self, basis: Basis) -> torch.Tensor:
         """Positions in the unit box."""
@@ -145,11 +164,12 @@ class GeoFNO(CloudOperator):
         v = self.lift(inputs.features).transpose(-1, -2)
         lines = [torch.linspace(0, 1, n, device=v.device, dtype=v.dtype) for n in self.grid]
         places = torch.stack(torch.meshgrid(*lines, indexing="ij")).unsqueeze(0)
-        s = self.middle[0].synthesise(mix(inputs.basis.analyse(v), self.into.weight), self.grid).to(v.dtype)
+        packed = mix(inputs.basis.analyse(v), self.into.weight)
+        s = grid_synthesise(packed, self.n_modes, self.grid).to(v.dtype)
         v = gelu(s + self.places[0](places))
         for layer, pointwise, place in zip(self.middle, self.pointwise, list(self.places)[1:], strict=True):
             v = gelu(layer(v) + pointwise(v) + place(places))
-        s = inputs.out.synthesise(mix(self.middle[-1].analyse(v), self.onto.weight)).to(v.dtype)
+        s = inputs.out.synthesise(mix(grid_analyse(v, self.n_modes), self.onto.weight)).to(v.dtype)
         return self.head(s + self.last_place(inputs.out.unit.to(v.dtype)).transpose(-1, -2))
 
 
@@ -217,7 +237,18 @@ class PointMLP(CloudOperator):
     ) -> None:
         super().__init__()
         self._set_up(
-            dim, in_channels, bounds, periodic, 0.9, "mean", "forward", append_positions, True, "direct", 2**40, validate
+            dim,
+            in_channels,
+            bounds,
+            periodic,
+            0.9,
+            "mean",
+            "forward",
+            append_positions,
+            True,
+            "direct",
+            2**40,
+            validate,
         )
         require_range("width", width, low=1, integer=True)
         require_range("n_layers", n_layers, low=1, integer=True)

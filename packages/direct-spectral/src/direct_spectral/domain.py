@@ -51,7 +51,9 @@ def require_finite_where(name: str, x: torch.Tensor, mask: torch.Tensor | None =
     if bad.any():
         count, where = int(bad.sum()), tuple(bad.nonzero()[0].tolist())
         hint = "Clean the data, or pass validate=False to let them through."
-        raise ValueError(message(name, "finite", f"{count} NaN or inf of {x.numel()} entries, the first at {where}", hint))
+        raise ValueError(
+            message(name, "finite", f"{count} NaN or inf of {x.numel()} entries, the first at {where}", hint)
+        )
 
 
 @dataclass(frozen=True)
@@ -137,12 +139,14 @@ class Domain:
             for axis, (low, high) in enumerate(self.bounds):
                 if self.periodic[axis]:
                     continue
-                x, slack = points[..., axis], EDGE * (high - low)
+                x, slack = points.detach()[..., axis], EDGE * (high - low)
                 outside = (x < low - slack) | (x > high + slack)
                 outside = outside if mask is None else outside & mask
                 if outside.any():
                     seen = x[outside]
-                    got = f"{int(outside.sum())} of {x.numel()} points outside, from {seen.min():.6g} to {seen.max():.6g}"
+                    got = (
+                        f"{int(outside.sum())} of {x.numel()} points outside, from {seen.min():.6g} to {seen.max():.6g}"
+                    )
                     hint = "Fit the bounds on the whole training set (fit_bounds), or name the axis periodic."
                     problems.add(message(f"axis {axis} of {name}", f"between {low:.6g} and {high:.6g}", got, hint))
 

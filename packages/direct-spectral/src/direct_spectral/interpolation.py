@@ -1,36 +1,33 @@
 """Interpolate onto a grid, run an FNO there, interpolate back: what one does without a method for clouds."""
 
-import hashlib
 import warnings
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 import torch
 from offprints.checks import message, require_choice, require_range
-from scipy.spatial import Delaunay, cKDTree
+from scipy.spatial import Delaunay, KDTree
 from torch import nn
 from torch.nn.functional import gelu, grid_sample
 
 from direct_spectral.basis import Basis, FourierBasis
 from direct_spectral.domain import Bounds
 from direct_spectral.layers import GridSpectralConv, require_fine
+from direct_spectral.memo import Memo
 from direct_spectral.models import Head
 from direct_spectral.operator import CloudOperator, Prepared
 from direct_spectral.unet import CONV
 from direct_spectral.waves import require_modes
 
-CACHED_BYTES = 128 * 2**20
-_cache: "OrderedDict[bytes, tuple[np.ndarray, np.ndarray]]" = OrderedDict()
+_memo = Memo(128 * 2**20)
 
 
 def _weights_of(cloud: np.ndarray, grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Corners (G, d+1) and barycentric weights (G, d+1) of the simplex around each grid point; outside, the nearest."""
-    key = hashlib.sha256(cloud.tobytes() + grid.tobytes()).digest()
-    if key in _cache:
-        _cache.move_to_end(key)
-        return _cache[key]
+    key = _memo.key(cloud, grid)
+    if (known := _memo.get(key)) is not None:
+        return known[0], known[1]
     g, d = grid.shape
     corners, weights = np.zeros((g, d + 1), dtype=np.int64), np.zeros((g, d + 1))
     if d == 1:
@@ -49,21 +46,17 @@ def _weights_of(cloud: np.ndarray, grid: np.ndarray) -> tuple[np.ndarray, np.nda
         part = np.einsum("gij,gj->gi", affine[:, :d], grid[inside] - affine[:, d])
         corners[inside] = triangles.simplices[where[inside]]
         weights[inside] = np.concatenate([part, 1 - part.sum(1, keepdims=True)], 1)
-        corners[~inside, 0] = cKDTree(cloud).query(grid[~inside])[1] if (~inside).any() else 0
+        corners[~inside, 0] = KDTree(cloud).query(grid[~inside])[1] if (~inside).any() else 0
         weights[~inside, 0] = 1.0
         flat = ~np.isfinite(weights).all(1)  # a degenerate simplex: its nearest corner
-        corners[flat, 0], weights[flat] = cKDTree(cloud).query(grid[flat])[1] if flat.any() else 0, 0.0
+        corners[flat, 0], weights[flat] = KDTree(cloud).query(grid[flat])[1] if flat.any() else 0, 0.0
         weights[flat, 0] = 1.0
-    _cache[key] = corners, weights
-    while sum(a.nbytes + b.nbytes for a, b in _cache.values()) > CACHED_BYTES:
-        _cache.popitem(last=False)
+    _memo.put(key, corners, weights)
     return corners, weights
 
 
 @torch.library.custom_op("direct_spectral::linear_weights", mutates_args=())
-def _linear_weights(
-    points: torch.Tensor, mask: torch.Tensor, grid: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _linear_weights(points: torch.Tensor, mask: torch.Tensor, grid: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     clouds, kept = points.detach().double().cpu().numpy(), mask.cpu().numpy()
     at = grid.detach().double().cpu().numpy()
     found = []
@@ -116,7 +109,8 @@ def neuralop_fno(
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(f'{error.name} is missing: pip install "direct-spectral[grid]"') from error
     kept = (*(2 * m for m in n_modes[:-1]), max(2 * n_modes[-1] - 2, 1))
-    model = FNO(kept, in_channels, out_channels, width, n_layers=n_layers, **options)
+    more: dict = dict(options)
+    model = FNO(kept, in_channels, out_channels, width, n_layers=n_layers, **more)
     return model.to(device=device) if dtype in (None, torch.float32) else model.to(device=device, dtype=dtype)
 
 
@@ -152,9 +146,7 @@ class GridFNO(nn.Module):
         dim, factory = len(n_modes), {"device": device, "dtype": dtype}
         require_range("the number of axes", dim, low=1, high=3)
         self.lift = CONV[dim](in_channels, width, 1, **factory)
-        self.spectral = nn.ModuleList(
-            GridSpectralConv(width, width, n_modes, init, **factory) for _ in range(n_layers)
-        )
+        self.spectral = nn.ModuleList(GridSpectralConv(width, width, n_modes, init, **factory) for _ in range(n_layers))
         self.pointwise = nn.ModuleList(CONV[dim](width, width, 1, **factory) for _ in range(n_layers))
         self.head = Head(width, head, out_channels, **factory)
 
@@ -213,7 +205,10 @@ class InterpFNO(CloudOperator):
     ) -> None:
         super().__init__()
         require_range("dim", dim, low=1, high=3, integer=True)
-        self._set_up(dim, in_channels, bounds, periodic, 1.0, "mean", "forward", False, True, "direct", 1, validate)
+        self._set_up(
+            dim, in_channels, bounds, periodic, 1.0, "mean", "forward", append_positions, True, "direct", 1, validate
+        )
+        self.append_positions = False  # those of the grid join, not those of the cloud
         require_choice("inner", inner, ("neuralop", "grid"))
         self.grid, self.modes = require_modes(grid, dim), require_modes(n_modes, dim)
         self.n_modes = (1,) * dim  # no transform of the cloud is used

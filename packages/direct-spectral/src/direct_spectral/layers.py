@@ -1,6 +1,5 @@
 """Spectral layers: values to a few modes, one matrix for each mode, and back. F⁻¹(R_k · F(v)_k)."""
 
-
 from collections.abc import Sequence
 from typing import Literal
 
@@ -118,9 +117,7 @@ class FactorizedSpectralConv(nn.Module):
         for weight in self.weights:
             initialise(weight.data, in_channels, out_channels, init)
 
-    def forward(
-        self, v: torch.Tensor, axes: Sequence[Basis], out_axes: Sequence[Basis] | None = None
-    ) -> torch.Tensor:
+    def forward(self, v: torch.Tensor, axes: Sequence[Basis], out_axes: Sequence[Basis] | None = None) -> torch.Tensor:
         """Values (B, C_out, N'); `axes` are `basis.along(i, m_i)` of each axis.
 
         Raises:
@@ -171,9 +168,7 @@ class SphericalSpectralConv(nn.Module):
         self.weight = nn.Parameter(torch.empty((matrices, in_channels, out_channels), device=device, dtype=dtype))
         initialise(self.weight.data, in_channels, out_channels, init)
 
-    def forward(
-        self, v: torch.Tensor, basis: SphericalBasis, out_basis: SphericalBasis | None = None
-    ) -> torch.Tensor:
+    def forward(self, v: torch.Tensor, basis: SphericalBasis, out_basis: SphericalBasis | None = None) -> torch.Tensor:
         """Values (B, C_out, N') in the dtype of v.
 
         Raises:
@@ -225,31 +220,32 @@ class GridSpectralConv(nn.Module):
         Raises:
             ValueError: if the grid is too coarse for the modes.
         """
-        sizes = tuple(v.shape[2:])
-        return self.synthesise(mix(self.analyse(v), self.weight), sizes).to(v.dtype)
+        packed = mix(grid_analyse(v, self.n_modes), self.weight)
+        return grid_synthesise(packed, self.n_modes, tuple(v.shape[2:])).to(v.dtype)
 
-    def analyse(self, v: torch.Tensor) -> torch.Tensor:
-        """Packed coefficients (B, C, 2M) of values on a grid."""
-        sizes = tuple(v.shape[2:])
-        require_fine(sizes, self.n_modes)
-        dims = tuple(range(2, v.ndim))
-        if not len(v):  # an FFT of nothing is an error of the library
-            return v.new_zeros((0, v.shape[1], 2 * count(self.n_modes)), dtype=compute_dtype(v.dtype))
-        with full_precision(v.device):
-            whole = torch.fft.rfftn(v.to(compute_dtype(v.dtype)), dim=dims, norm="forward")
-            return pack(whole[(..., *block_indices(self.n_modes, sizes, v.device))].flatten(2))
 
-    def synthesise(self, packed: torch.Tensor, sizes: tuple[int, ...]) -> torch.Tensor:
-        """Values on a grid of these sizes from packed coefficients."""
-        require_fine(sizes, self.n_modes)
-        if not len(packed):
-            return packed.new_zeros((0, packed.shape[1], *sizes))
-        with full_precision(packed.device):
-            c = unpack(packed)
-            whole = c.new_zeros(*c.shape[:-1], *sizes[:-1], sizes[-1] // 2 + 1)
-            block = c.reshape(*c.shape[:-1], *[2 * m for m in self.n_modes[:-1]], self.n_modes[-1])
-            whole[(..., *block_indices(self.n_modes, sizes, c.device))] = block
-            return torch.fft.irfftn(whole, s=sizes, dim=tuple(range(2, 2 + len(sizes))), norm="forward")
+def grid_analyse(v: torch.Tensor, n_modes: tuple[int, ...]) -> torch.Tensor:
+    """Packed coefficients (B, C, 2M) of values (B, C, n_1, …, n_d) on an equispaced periodic grid, by the FFT."""
+    sizes = tuple(v.shape[2:])
+    require_fine(sizes, n_modes)
+    if not len(v):  # an FFT of nothing is an error of the library
+        return v.new_zeros((0, v.shape[1], 2 * count(n_modes)), dtype=compute_dtype(v.dtype))
+    with full_precision(v.device):
+        whole = torch.fft.rfftn(v.to(compute_dtype(v.dtype)), dim=tuple(range(2, v.ndim)), norm="forward")
+        return pack(whole[(..., *block_indices(n_modes, sizes, v.device))].flatten(2))
+
+
+def grid_synthesise(packed: torch.Tensor, n_modes: tuple[int, ...], sizes: tuple[int, ...]) -> torch.Tensor:
+    """Values (B, C, n_1, …, n_d) on a grid of these sizes from packed coefficients (B, C, 2M), by the FFT."""
+    require_fine(sizes, n_modes)
+    if not len(packed):
+        return packed.new_zeros((0, packed.shape[1], *sizes))
+    with full_precision(packed.device):
+        c = unpack(packed)
+        whole = c.new_zeros(*c.shape[:-1], *sizes[:-1], sizes[-1] // 2 + 1)
+        block = c.reshape(*c.shape[:-1], *[2 * m for m in n_modes[:-1]], n_modes[-1])
+        whole[(..., *block_indices(n_modes, sizes, c.device))] = block
+        return torch.fft.irfftn(whole, s=sizes, dim=tuple(range(2, 2 + len(sizes))), norm="forward")
 
 
 def require_fine(sizes: tuple[int, ...], n_modes: tuple[int, ...]) -> None:
@@ -269,14 +265,12 @@ def require_fine(sizes: tuple[int, ...], n_modes: tuple[int, ...]) -> None:
 class Pointwise(nn.Linear):
     """W v + b at each point: (B, C_in, N) to (B, C_out, N)."""
 
-    def forward(self, v: torch.Tensor) -> torch.Tensor:
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Values at the same points."""
-        mixed = self.weight @ v
+        mixed = self.weight @ input
         return mixed if self.bias is None else mixed + self.bias.unsqueeze(-1)
 
 
 def parameter_count(module: nn.Module) -> int:
     """Real numbers among the parameters: a complex one counts twice."""
     return sum(p.numel() * (2 if p.is_complex() else 1) for p in module.parameters())
-
-

@@ -17,8 +17,16 @@ from direct_spectral.waves import require_modes
 class Head(nn.Module):
     """Linear, GELU, linear: (B, C, N) to (B, N, C_out)."""
 
-    def __init__(self, width: int, hidden: int, out_channels: int, **factory: object) -> None:
+    def __init__(
+        self,
+        width: int,
+        hidden: int,
+        out_channels: int,
+        device: "torch.device | str | None" = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
+        factory = {"device": device, "dtype": dtype}
         self.hidden = nn.Linear(width, hidden, **factory)
         self.out = nn.Linear(hidden, out_channels, **factory)
 

@@ -2,7 +2,7 @@
 
 import inspect
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -13,8 +13,9 @@ from offprints.device import float_dtype
 from torch import nn
 
 from direct_spectral._version import DIST, VERSION
-from direct_spectral.basis import MAX_BASIS_BYTES, Basis, FourierBasis, compute_dtype
+from direct_spectral.basis import Basis, FourierBasis, compute_dtype
 from direct_spectral.domain import Bounds, Domain, require_finite_where, require_floating
+from direct_spectral.lattice import LatticeBasis
 
 
 class Prepared(NamedTuple):
@@ -42,6 +43,7 @@ class PointOperator(nn.Module):
     in_std: torch.Tensor
     out_mean: torch.Tensor
     out_std: torch.Tensor
+    config: Mapping[str, object]
     lasting = True  # whether a basis can outlive a step of training
     _basis: Basis | None = None
     _told = False
@@ -59,7 +61,9 @@ class PointOperator(nn.Module):
         """For copies and pickles."""
         return (), dict(self.config)
 
-    def _register_scales(self, out_channels: int, device: object, dtype: object) -> None:
+    def _register_scales(
+        self, out_channels: int, device: "torch.device | str | None" = None, dtype: torch.dtype | None = None
+    ) -> None:
         """Buffers for `fit_scales`, at first without effect."""
         require_range("out_channels", out_channels, low=1, integer=True)
         for name, n, start in (
@@ -205,9 +209,7 @@ class PointOperator(nn.Module):
             raise TypeError(message("u", f"of {own}, as the parameters", u.dtype, hint))
         return u, packed
 
-    def _basis_for(
-        self, points: torch.Tensor | Basis | None, u: torch.Tensor, mask: torch.Tensor | None
-    ) -> Basis:
+    def _basis_for(self, points: torch.Tensor | Basis | None, u: torch.Tensor, mask: torch.Tensor | None) -> Basis:
         kept = self._basis
         if isinstance(points, Basis):
             self._fits(points)
@@ -238,7 +240,7 @@ class PointOperator(nn.Module):
         )  # fmt: skip
 
     def save_pretrained(self, folder: str | Path) -> Path:
-        """Write `model.safetensors` and `model.json` (arguments of the constructor) into a folder; the former's path."""
+        """Write `model.safetensors` and `model.json` (the constructor's arguments) into a folder; the former's path."""
         tensors = dict(self.state_dict())
         config = {"class": type(self).__name__, "arguments": dict(self.config)}
         return checkpoint.save(Path(folder) / "model", tensors, method=DIST, version=VERSION, config=config)
@@ -254,7 +256,9 @@ class PointOperator(nn.Module):
         found = checkpoint.load(Path(folder) / "model", method=DIST, device=device, framework="torch")
         name = found.config.get("class")
         if name != cls.__name__:
-            raise ValueError(message(str(folder), f"a checkpoint of {cls.__name__}", name, f"Use {name}.from_pretrained."))
+            raise ValueError(
+                message(str(folder), f"a checkpoint of {cls.__name__}", name, f"Use {name}.from_pretrained.")
+            )
         arguments = found.config["arguments"]
         assert isinstance(arguments, dict)  # JSON that save_pretrained wrote
         tensors = {name: x for name, x in found.tensors.items() if isinstance(x, torch.Tensor)}
@@ -316,6 +320,7 @@ class CloudOperator(PointOperator):
             factors = basis.theta.new_tensor(self.domain.factors())
             low = basis.theta.new_tensor([pair[0] for pair in self.domain.bounds])
             return self.domain.normalised(basis.theta / factors + low)
+        assert isinstance(basis, LatticeBasis)  # _fits has seen to it
         return self.domain.normalised(basis.points())
 
     def _fits(self, basis: Basis) -> None:

@@ -4,8 +4,6 @@ With q = 1/N (the paper) the sum over scattered points is a Monte-Carlo estimate
 Voronoi cells make it a quadrature rule, and least squares recovers band-limited fields exactly.
 """
 
-
-
 import numpy as np
 import torch
 from offprints.checks import message, require_finite
@@ -41,7 +39,7 @@ def user_weights(weights: torch.Tensor, points: torch.Tensor, mask: torch.Tensor
     if mask is not None:
         weights = torch.where(mask, weights, 0)
     if values_known(weights) and weights.numel():
-        sums, least = weights.sum(-1), weights.min()
+        sums, least = weights.detach().sum(-1), weights.detach().min()
         if least < 0 or (sums - 1).abs().max() > 1e-3:
             got = f"sums from {sums.min():.6g} to {sums.max():.6g}, least weight {least:.3g}"
             raise ValueError(message("quadrature", "weights of sum 1, none negative", got, "Divide by their sum."))
@@ -237,5 +235,3 @@ def _unfolded(solved: torch.Tensor, chosen: list[int], pairs: list[int], m: int)
     zero = torch.zeros_like(solved[..., :1, :])
     padded = torch.cat([solved, zero], -2)  # -1 takes the row of zeros: the sine of k = 0
     return padded[..., torch.tensor(rows, device=solved.device), :] * solved.new_tensor(signs).unsqueeze(-1)
-
-

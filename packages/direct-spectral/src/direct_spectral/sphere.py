@@ -16,8 +16,10 @@ from scipy.special import sph_harm_y_all
 
 from direct_spectral.basis import Basis, _product, compute_dtype
 from direct_spectral.domain import require_finite_where, require_floating, values_known
+from direct_spectral.memo import Memo
 from direct_spectral.quadrature import QUADRATURE_HINT, mean_weights, require_enough, sphere_areas, user_weights
 
+_memo = Memo(256 * 2**20)
 Coordinates = Literal["thetaphi", "lonlat", "xyz"]
 
 
@@ -56,9 +58,24 @@ def _real(values: np.ndarray, l_max: int) -> np.ndarray:
 
 @torch.library.custom_op("direct_spectral::harmonics", mutates_args=())
 def _harmonics(theta: torch.Tensor, phi: torch.Tensor, l_max: int) -> torch.Tensor:
-    a, b = theta.detach().double().cpu().numpy().ravel(), phi.detach().double().cpu().numpy().ravel()
-    values = _real(sph_harm_y_all(l_max - 1, l_max - 1, a, b), l_max) if a.size else np.empty((0, l_max**2))
-    return torch.from_numpy(values).to(theta.dtype).reshape(*theta.shape, l_max**2).to(theta.device)
+    clouds = zip(*(x.detach().double().cpu().reshape(-1, _last(x)).numpy() for x in (theta, phi)), strict=True)
+    values = [_of_cloud(a, b, l_max) for a, b in clouds]
+    table = np.concatenate(values) if values else np.empty((0, l_max**2))
+    return torch.from_numpy(table).to(theta.dtype).reshape(*theta.shape, l_max**2).to(theta.device)
+
+
+def _last(x: torch.Tensor) -> int:
+    return x.shape[-1] if x.ndim and x.shape[-1] else 1
+
+
+def _of_cloud(theta: np.ndarray, phi: np.ndarray, l_max: int) -> np.ndarray:
+    """Harmonics (N, L²) of one cloud, remembered: the clouds of a training set come again every epoch."""
+    key = _memo.key(theta, phi, l_max)
+    if (known := _memo.get(key)) is not None:
+        return known[0]
+    values = _real(sph_harm_y_all(l_max - 1, l_max - 1, theta, phi), l_max)
+    _memo.put(key, values)
+    return values
 
 
 @_harmonics.register_fake
@@ -120,7 +137,7 @@ def to_thetaphi(points: torch.Tensor, coordinates: Coordinates, units: str = "ra
         x, y, z = points.unbind(-1)
         return torch.stack([torch.atan2(torch.hypot(x, y), z), torch.atan2(y, x)], -1)
     if values_known(points) and points.numel():
-        largest = float(points.abs().max())
+        largest = float(points.detach().abs().max())
         if units == "radians" and largest > 2 * math.pi + 1e-6:
             hint = "They look like degrees: pass units='degrees'."
             raise ValueError(message("points", "angles of at most 2π", f"{largest:.6g}", hint))
@@ -224,7 +241,7 @@ class SphericalBasis(Basis):
 
     @property
     def degrees(self) -> torch.Tensor:
-        """l of each coefficient, (L²,)."""
+        """L of each coefficient, (L²,)."""
         return torch.cat([torch.full((2 * degree + 1,), degree) for degree in range(self.lmax)]).to(self.device)
 
     def at(self, points: torch.Tensor, mask: torch.Tensor | None = None, validate: bool = True) -> "SphericalBasis":

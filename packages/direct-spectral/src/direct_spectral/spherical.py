@@ -11,7 +11,7 @@ from direct_spectral.basis import Basis
 from direct_spectral.layers import Pointwise, SphericalSpectralConv
 from direct_spectral.models import Head
 from direct_spectral.operator import PointOperator, Prepared
-from direct_spectral.sphere import SphericalBasis, to_xyz
+from direct_spectral.sphere import Coordinates, SphericalBasis, to_xyz
 
 
 class SFNODSE(PointOperator):
@@ -65,7 +65,7 @@ class SFNODSE(PointOperator):
         self.in_channels = int(require_range("in_channels", in_channels, low=1, integer=True))
         require_range("width", width, low=1, integer=True)
         require_range("n_layers", n_layers, low=1, integer=True)
-        self.coordinates = require_choice("coordinates", coordinates, ("thetaphi", "lonlat", "xyz"))
+        self.coordinates: Coordinates = require_choice("coordinates", coordinates, ("thetaphi", "lonlat", "xyz"))
         self.units, self.quadrature, self.lmax = units, quadrature, lmax
         self.append_positions, self.query_head, self.validate = append_positions, query_head, validate
         factory = {"device": device, "dtype": dtype}

@@ -9,7 +9,15 @@ from torch.nn.functional import gelu
 
 from direct_spectral.basis import MAX_BASIS_BYTES
 from direct_spectral.domain import Bounds
-from direct_spectral.layers import DirectSpectralConv, GridSpectralConv, Pointwise, mix, require_fine
+from direct_spectral.layers import (
+    DirectSpectralConv,
+    GridSpectralConv,
+    Pointwise,
+    grid_analyse,
+    grid_synthesise,
+    mix,
+    require_fine,
+)
 from direct_spectral.models import Head
 from direct_spectral.operator import CloudOperator, Prepared
 from direct_spectral.waves import require_modes
@@ -145,11 +153,11 @@ class UFNODSE(CloudOperator):
     def operate(self, inputs: Prepared) -> torch.Tensor:
         """Cloud to grid, grid layers, grid to cloud."""
         v = self.lift(inputs.features).transpose(-1, -2)
-        first, last = self.middle[0], self.middle[-1]
-        s = first.synthesise(mix(inputs.basis.analyse(v), self.into.weight), self.grid).to(v.dtype)
+        packed = mix(inputs.basis.analyse(v), self.into.weight)
+        s = grid_synthesise(packed, self.n_modes, self.grid).to(v.dtype)
         v = gelu(s + self.ends[0](s))
         for i, (layer, pointwise) in enumerate(zip(self.middle, self.pointwise, strict=True)):
             s = layer(v) + pointwise(v)
             v = gelu(s + self.unets[i - 1](v) if i else s)
-        s = inputs.out.synthesise(mix(last.analyse(v), self.onto.weight)).to(v.dtype)
+        s = inputs.out.synthesise(mix(grid_analyse(v, self.n_modes), self.onto.weight)).to(v.dtype)
         return self.head(s + self.ends[1](s))

@@ -114,6 +114,4 @@ class Batches:
     def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
         order = torch.randperm(self.n, generator=self.gen) if self.shuffle else torch.arange(self.n)
         for rows in order.split(self.size):
-            yield {
-                name: x if len(x) == 1 and self.n > 1 else x[rows.to(x.device)] for name, x in self.data.items()
-            }
+            yield {name: x if len(x) == 1 and self.n > 1 else x[rows.to(x.device)] for name, x in self.data.items()}

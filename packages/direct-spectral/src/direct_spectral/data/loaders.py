@@ -54,7 +54,9 @@ def load_hdf5(path: str | Path, names: Sequence[str] | None = None) -> dict[str,
     path, found = _file(path), {}
     try:
         with h5py.File(path, "r") as file:
-            file.visititems(lambda name, item: found.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None)
+            file.visititems(
+                lambda name, item: found.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None
+            )
     except OSError as error:
         raise ValueError(message(str(path), "an HDF5 file", f"an error: {error}")) from error
     return _named(path, {name: x for name, x in found.items() if isinstance(x, np.ndarray)}, names)
@@ -120,7 +122,7 @@ def load_mesh(path: str | Path, dim: int | None = None) -> dict[str, torch.Tenso
     path = _file(path)
     try:
         mesh = meshio.read(path)
-    except (meshio.ReadError, SystemExit, ValueError, KeyError, UnicodeDecodeError) as error:
+    except (meshio.ReadError, SystemExit, ValueError, KeyError) as error:
         raise ValueError(message(str(path), "a mesh that meshio reads", f"an error: {error}")) from error
     nodes = np.asarray(mesh.points, dtype=np.float64)
     if not len(nodes):

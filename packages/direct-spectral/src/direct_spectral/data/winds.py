@@ -9,8 +9,8 @@ from offprints.seeding import rng
 from scipy.interpolate import RegularGridInterpolator
 from scipy.special import sph_harm_y_all
 
-from direct_spectral.data.loaders import load_netcdf
-from direct_spectral.data.shallow_water import RADIUS
+from direct_spectral import data
+from direct_spectral.data.shallow_water_solver import RADIUS
 from direct_spectral.sphere import _real, latlon_weights, real_sph_harm
 
 
@@ -52,15 +52,17 @@ class Winds:
         self.stream = np.where(degree > 0, -(RADIUS**2) * vorticity / np.maximum(degree * (degree + 1), 1), 0.0)
 
     @staticmethod
-    def read(u_path: str | Path, v_path: str | Path, u_name: str = "uwnd", v_name: str = "vwnd", lmax: int = 21) -> "Winds":
+    def read(
+        u_path: str | Path, v_path: str | Path, u_name: str = "uwnd", v_name: str = "vwnd", lmax: int = 21
+    ) -> "Winds":
         """From two netCDF files with axes time, latitude, longitude.
 
         Raises:
             FileNotFoundError: if one is not there.
             ValueError: if a variable or an axis is missing.
         """
-        u, axes = load_netcdf(u_path, u_name)
-        v, _ = load_netcdf(v_path, v_name)
+        u, axes = data.load_netcdf(u_path, u_name)
+        v, _ = data.load_netcdf(v_path, v_name)
         return Winds(u, v, axes["latitude"], axes["longitude"], lmax)
 
     def sample(self, months: list[int], n_samples: int, n_points: int, seed: int) -> dict[str, torch.Tensor]:

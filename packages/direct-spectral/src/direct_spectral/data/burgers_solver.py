@@ -61,7 +61,7 @@ def etdrk4(linear: np.ndarray, dt: float) -> tuple[np.ndarray, ...]:
     return np.exp(dt * linear), np.exp(dt * linear / 2), q, f1, f2, f3
 
 
-def etdrk4_step(v, nonlinear, coefficients):  # noqa: ANN001, ANN201 -- of numpy arrays and a function of them
+def etdrk4_step(v, nonlinear, coefficients):
     """One step."""
     full, half, q, f1, f2, f3 = coefficients
     n0 = nonlinear(v)

@@ -1,10 +1,12 @@
 """Plane-stress elasticity around a hole: linear finite elements on a mapped ring mesh."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from offprints.checks import message, require_range
 from offprints.seeding import rng
-from scipy.sparse import coo_matrix
+from scipy.sparse import csc_matrix
 from scipy.sparse.linalg import spsolve
 
 
@@ -74,7 +76,7 @@ def solve_plane_stress(
     local = np.einsum("tki,kl,tlj,t->tij", strain, law, strain, area)
     unknowns = np.stack([2 * triangles, 2 * triangles + 1], -1).reshape(-1, 6)
     rows, columns = np.repeat(unknowns, 6, axis=1).ravel(), np.tile(unknowns, 6).ravel()
-    stiffness = coo_matrix((local.ravel(), (rows, columns)), shape=(2 * len(nodes),) * 2).tocsc()
+    stiffness: Any = csc_matrix((local.ravel(), (rows, columns)), shape=(2 * len(nodes),) * 2)
     free = np.repeat(np.abs(nodes[:, 1]) > 1e-9, 2)
     load = _edge_load(nodes, triangles, np.array(traction))
     if free.all() or not load.any():

@@ -103,7 +103,9 @@ class ShallowWater:
         gen, size = rng(seed), self.lmax**2
         state = np.zeros((n_samples, 3, size))
         degree = np.repeat(np.arange(self.lmax), 2 * np.arange(self.lmax) + 1)
-        stream = gen.standard_normal((n_samples, size)) * ((degree >= 1) & (degree <= waves)) / np.maximum(degree, 1) ** 2
+        stream = (
+            gen.standard_normal((n_samples, size)) * ((degree >= 1) & (degree <= waves)) / np.maximum(degree, 1) ** 2
+        )
         state[:, 0] = stream * self.laplace
         u, v = self.winds(state)
         state[:, 0] *= wind / np.sqrt((u**2 + v**2).mean(1, keepdims=True))

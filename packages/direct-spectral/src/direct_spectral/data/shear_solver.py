@@ -5,7 +5,7 @@ import torch
 from offprints.checks import message, require_range
 from offprints.seeding import rng
 
-from direct_spectral.data.burgers import etdrk4, etdrk4_step
+from direct_spectral.data.burgers_solver import etdrk4, etdrk4_step
 
 
 def shear_layer_start(n_samples: int, n_grid: int, seed: int, thickness: float = 0.1) -> np.ndarray:
@@ -25,7 +25,9 @@ def shear_layer_start(n_samples: int, n_grid: int, seed: int, thickness: float =
     return np.stack([u, np.zeros_like(u)], 1)
 
 
-def solve_navier_stokes(velocity: np.ndarray, viscosity: float = 1e-4, time: float = 1.0, steps: int = 200) -> np.ndarray:
+def solve_navier_stokes(
+    velocity: np.ndarray, viscosity: float = 1e-4, time: float = 1.0, steps: int = 200
+) -> np.ndarray:
     """Incompressible flow on [0, 1)² periodic: velocities (n, 2, grid, grid) to those at time t.
 
     ω_t + u·∇ω = ν Δω by ETDRK4 with the 2/3 rule; the mean velocity is kept.
