@@ -79,10 +79,10 @@ def calibrate(
     for threshold in grid:
         answered = sure >= threshold
         errors, count = int(wrong[answered].sum()), int(answered.sum())
+        if (1 - confidence) ** (1 / count) < 1 - max_error:
+            continue  # too few rows: not even without an error could it pass, whatever the labels
         bound = 1.0 if errors == count else float(beta.ppf(confidence, errors + 1, count - errors))
         if bound > max_error:
-            if best.coverage > 0:
-                break
-            continue  # too few rows to prove anything yet
+            break
         best = Abstention(model, float(threshold), bound, float(answered.mean()))
     return best

@@ -111,7 +111,7 @@ class _SUWR(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return Rows(x, target.to(dtype) if target.is_floating_point() else target, observed)
 
     def _plan(self) -> Plan:
-        explore = self.max_epochs // 6 if self.explore_epochs is None else self.explore_epochs
+        explore = self.max_epochs // 4 if self.explore_epochs is None else self.explore_epochs
         return Plan(
             self._kind, self.budget_, self.sparsity, self.loss_scale, self.lr, self.weight_decay, self.batch_size,
             self.max_epochs, explore, self.patience, self.baseline,
@@ -335,7 +335,7 @@ class SUWRClassifier(ClassifierMixin, _SUWR):
         weight_decay: of Adam.
         batch_size: rows of an update.
         max_epochs: passes over the data.
-        explore_epochs: epochs of full exploration at no price of features; None: max_epochs // 6.
+        explore_epochs: epochs of full exploration at no price of features; None: max_epochs // 4.
         patience: epochs without improvement on the validation rows after warm-up; None: never stop early.
         validation_fraction: share of the rows for that; 0 keeps the last weights.
         baseline: of the policy gradient: "mean", "leave-one-out", "value", "none".

@@ -185,7 +185,7 @@ class _Run:
             self._outputs[row, taken] = self._read(trunks, mask)
         draw = self._draw(row, taken)
         ends = must | ((z >= 0) if draw is None else (draw[:, 0] < chance))
-        self._said[row] = trunks[-2 if len(trunks) > 1 else 0]
+        self._said[row] = trunks[len(trunks) // 2]
         go = real & ~ends
         if bool(go.any()):
             select = self.policy.select(trunks[0])
@@ -230,7 +230,7 @@ class _Run:
         return self.uniforms[row, taken.clamp_max(self.budget - 1)] if self.uniforms is not None and self.budget else None
 
     def _read(self, trunks: list[torch.Tensor], mask: torch.Tensor) -> torch.Tensor:
-        return self.policy.tops(trunks[0], trunks[-2 if len(trunks) > 1 else 0], trunks[-1], mask).output
+        return self.policy.tops(trunks, mask).output
 
     def final(self) -> torch.Tensor:
         """(n, K) outputs of the states in which the rows stopped, in blocks of the same size again."""

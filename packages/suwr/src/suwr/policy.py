@@ -97,28 +97,24 @@ class SequentialPolicy(nn.Module):
         """
         require_shape("x", x, ("n", self.n_features))
         require_shape("mask", mask, (x.shape[0], self.n_features))
-        return self.heads(self.inputs(x, mask), mask)
+        trunks = self.trunks(x, mask)
+        return self.tops(trunks, mask)._replace(select=self.select(trunks[0]))
 
-    def inputs(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """(n, 2d) or (n, 2d + 1) input of the first layer."""
+    def trunks(self, x: torch.Tensor, mask: torch.Tensor) -> list[torch.Tensor]:
+        """(n, h) of each trunk: one, or those of select, output and stop."""
         parts = [torch.where(mask, x, torch.zeros_like(x)), mask.to(x.dtype)]
         if self.step_input:
             parts.append(mask.to(x.dtype).mean(dim=1, keepdim=True))
-        return torch.cat(parts, dim=1)
+        inputs = torch.cat(parts, dim=1)
+        return [body(inputs) for body in self.bodies]
 
-    def heads(self, inputs: torch.Tensor, mask: torch.Tensor) -> Heads:
-        """The heads from the inputs of the first layer."""
-        hidden = [body(inputs) for body in self.bodies]
-        return self.tops(hidden[0], hidden[-2 if len(hidden) > 1 else 0], hidden[-1], mask)
-
-    def tops(self, select: torch.Tensor, output: torch.Tensor, stop: torch.Tensor, mask: torch.Tensor) -> Heads:
-        """The heads from what the trunks say, (n, h) each."""
-        known = self.predict(torch.tanh(self.mix(output)))
-        blank = ~mask.any(dim=1, keepdim=True)
-        value = None if self.value is None else self.value(stop).squeeze(1)
-        return Heads(
-            self.select(select), torch.where(blank, self.prior.to(known.dtype), known), self.stop(stop).squeeze(1), value
-        )
+    def tops(self, trunks: list[torch.Tensor], mask: torch.Tensor) -> Heads:
+        """Output, stop and value from what the trunks say, (..., h); `select` is left out (its input comes back)."""
+        known = self.predict(torch.tanh(self.mix(trunks[len(trunks) // 2])))
+        blank = ~mask.any(dim=-1, keepdim=True)
+        value = None if self.value is None else self.value(trunks[-1]).squeeze(-1)
+        output = torch.where(blank, self.prior.to(known.dtype), known)
+        return Heads(trunks[0], output, self.stop(trunks[-1]).squeeze(-1), value)
 
 
 def losses(output: torch.Tensor, y: torch.Tensor, kind: str) -> torch.Tensor:

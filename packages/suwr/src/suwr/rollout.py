@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from offprints.checks import require_choice, require_range, require_shape
 
-from suwr.policy import Heads, SequentialPolicy, losses
+from suwr.policy import SequentialPolicy, losses
 from suwr.space import Space
 
 BASELINES = ("mean", "leave-one-out", "value", "none")
@@ -34,11 +34,12 @@ class Rollout(NamedTuple):
 
 
 def explored(select: torch.Tensor, left: torch.Tensor, explore: float) -> torch.Tensor:
-    """(n, U) q = (1 - eps) softmax(select over what is left) + eps uniform over what is left; 0 in rows with nothing."""
-    q = torch.softmax(select.masked_fill(~left, float("-inf")), dim=1)
+    """(..., U) q = (1 - eps) softmax(select over what is left) + eps uniform over what is left; 0 in rows with nothing."""
+    some = left.any(dim=-1, keepdim=True)
+    q = torch.softmax(select.masked_fill(~left & some, float("-inf")), dim=-1)
     q = torch.where(left, q, torch.zeros_like(q))
     if explore:
-        q = (1 - explore) * q + explore * left / left.sum(dim=1, keepdim=True).clamp_min(1)
+        q = (1 - explore) * q + explore * left / left.sum(dim=-1, keepdim=True).clamp_min(1)
     return q
 
 
@@ -75,36 +76,72 @@ def rollout(
         raise TypeError("generator must be a torch.Generator, got None. Library code draws nothing from global state.")
     space = space or Space.single(policy.n_features, x.device, x.dtype)
     n, steps = len(x), -(-budget // space.step)
-    mask = torch.zeros(x.shape, dtype=torch.bool, device=x.device)
-    cost = torch.zeros(n, dtype=x.dtype, device=x.device)
-    fresh = torch.ones(n, dtype=torch.bool, device=x.device)
-    heads: list[Heads] = []
-    log_q, orders, costs, reached = [], [], [cost], [fresh]
+    walk = _Walk(x, space, budget, explore, generator, observed)
+    trunks, selects = [], []
     for t in range(steps + 1):
-        said = policy(x, mask)
-        heads.append(said)
-        if t == steps:
-            break
-        count = min(space.step, budget - t * space.step)
-        mask, chosen, log, cost = _advance(said.select, x, mask, cost, space, count, explore, generator, observed)
-        log_q.append(log)
-        orders.append(chosen)
-        costs.append(cost)
-        reached.append(chosen[:, 0] >= 0)
-    arrived = torch.stack(reached, dim=1)
-    stop = _stop_probabilities(torch.stack([said.stop for said in heads], dim=1), arrived)
+        trunks.append(policy.trunks(x, walk.mask))
+        if t < steps:
+            selects.append(policy.select(trunks[-1][0]))
+            walk.step(selects[-1].detach(), min(space.step, budget - t * space.step))
+    heads = policy.tops([torch.stack(part, dim=1) for part in zip(*trunks, strict=True)], torch.stack(walk.masks, dim=1))
+    reached = torch.stack(walk.reached, dim=1)
+    stop = _stop_probabilities(heads.stop, reached)
     if explore_stop:
-        stop = (1 - explore_stop) * stop + explore_stop * arrived / arrived.sum(dim=1, keepdim=True)
-    values = [said.value for said in heads if said.value is not None]
-    return Rollout(
-        torch.stack([said.output for said in heads], dim=1),
-        stop,
-        torch.stack(log_q, dim=1) if log_q else x.new_zeros(n, 0),
-        torch.cat(orders, dim=1) if orders else torch.zeros(n, 0, dtype=torch.long, device=x.device),
-        torch.stack(costs, dim=1),
-        torch.stack(values, dim=1) if values else None,
-        arrived,
-    )
+        stop = (1 - explore_stop) * stop + explore_stop * reached / reached.sum(dim=1, keepdim=True)
+    if not steps:
+        none = torch.zeros(n, 0, dtype=torch.long, device=x.device)
+        return Rollout(heads.output, stop, x.new_zeros(n, 0), none, torch.stack(walk.costs, dim=1), heads.value, reached)
+    log_q = walk.log_q(torch.stack(selects, dim=1))
+    order = torch.stack(walk.order, dim=1)
+    return Rollout(heads.output, stop, log_q, order, torch.stack(walk.costs, dim=1), heads.value, reached)
+
+
+class _Walk:
+    """Which units are revealed, one after the other; nothing in here carries a gradient but `log_q`."""
+
+    def __init__(
+        self, x: torch.Tensor, space: Space, budget: int, explore: float, generator: torch.Generator | None,
+        observed: torch.Tensor | None,
+    ) -> None:  # fmt: skip
+        self.space, self.explore, self.generator, self.observed = space, explore, generator, observed
+        self.mask = torch.zeros(x.shape, dtype=torch.bool, device=x.device)
+        self.masks, self.costs = [self.mask], [torch.zeros(len(x), dtype=x.dtype, device=x.device)]
+        self.reached = [torch.ones(len(x), dtype=torch.bool, device=x.device)]
+        self.order: list[torch.Tensor] = []
+        self.lefts: list[torch.Tensor] = []
+        self.steps: list[int] = []
+
+    @torch.no_grad()
+    def step(self, select: torch.Tensor, count: int) -> None:
+        """Reveal `count` units from the logits of one state."""
+        cost, moved = self.costs[-1], None
+        for place in range(self.space.step):
+            left = self.space.left(self.mask, self.observed) & (place < count)
+            some = left.any(dim=1)
+            if self.generator is None:
+                unit = select.masked_fill(~left, float("-inf")).argmax(dim=1)
+            else:
+                q = explored(select, left, self.explore)
+                noise = torch.empty_like(q).exponential_(generator=self.generator)
+                unit = torch.where(left, q / noise, torch.full_like(q, -1.0)).argmax(dim=1)  # the race draws from q
+            reveal = self.space.units[unit] & some[:, None]
+            self.mask = self.mask | (reveal if self.observed is None else reveal & self.observed)
+            cost = cost + torch.where(some, self.space.costs[unit].to(cost.dtype), torch.zeros_like(cost))
+            self.order.append(torch.where(some, unit, torch.full_like(unit, -1)))
+            self.lefts.append(left)
+            moved = some if moved is None else moved
+        self.masks.append(self.mask)
+        self.costs.append(cost)
+        self.reached.append(moved)
+
+    def log_q(self, select: torch.Tensor) -> torch.Tensor:
+        """(n, steps) log probability of what each step revealed, from the logits (n, steps, U) with their gradient."""
+        n, steps, _ = select.shape
+        left, order = torch.stack(self.lefts, dim=1), torch.stack(self.order, dim=1)
+        q = explored(select.repeat_interleave(self.space.step, dim=1), left, self.explore)
+        own = q.gather(2, order.clamp_min(0).unsqueeze(2)).squeeze(2)
+        log = torch.where(order >= 0, own.clamp_min(torch.finfo(q.dtype).tiny).log(), torch.zeros_like(own))
+        return log.reshape(n, steps, self.space.step).sum(dim=2)
 
 
 def _stop_probabilities(z: torch.Tensor, reached: torch.Tensor) -> torch.Tensor:
@@ -113,32 +150,6 @@ def _stop_probabilities(z: torch.Tensor, reached: torch.Tensor) -> torch.Tensor:
     go = torch.where(more, torch.sigmoid(-z), torch.zeros_like(z))
     before = torch.cumprod(torch.cat([torch.ones_like(go[:, :1]), go[:, :-1]], dim=1), dim=1)
     return before * torch.where(more, torch.sigmoid(z), reached.to(z.dtype))
-
-
-def _advance(
-    select: torch.Tensor, x: torch.Tensor, mask: torch.Tensor, cost: torch.Tensor, space: Space, count: int,
-    explore: float, generator: torch.Generator | None, observed: torch.Tensor | None,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
-    """One step: `count` units, one after the other, from the logits of one state."""
-    log = torch.zeros(len(x), dtype=x.dtype, device=x.device)
-    chosen = torch.full((len(x), space.step), -1, dtype=torch.long, device=x.device)
-    for place in range(count):
-        left = space.left(mask, observed)
-        some = left.any(dim=1)
-        q = explored(select, left, explore)
-        if generator is None:
-            unit = select.masked_fill(~left, float("-inf")).argmax(dim=1)
-        else:
-            safe = torch.where(some[:, None], q.detach(), torch.ones_like(q))
-            noise = torch.empty_like(safe).exponential_(generator=generator)
-            unit = (safe / noise).argmax(dim=1)  # the exponential race draws from q
-        own = q.gather(1, unit[:, None]).squeeze(1)
-        log = log + torch.where(some, own.clamp_min(torch.finfo(q.dtype).tiny).log(), torch.zeros_like(own))
-        reveal = space.units[unit] & some[:, None]
-        mask = mask | (reveal if observed is None else reveal & observed)
-        cost = cost + torch.where(some, space.costs[unit].to(cost.dtype), torch.zeros_like(cost))
-        chosen[:, place] = torch.where(some, unit, torch.full_like(unit, -1))
-    return mask, chosen, log, cost
 
 
 class LossParts(NamedTuple):
@@ -174,7 +185,8 @@ def suwr_loss(
     require_choice("kind", kind, ("log", "squared"))
     require_choice("baseline", baseline, BASELINES)
     n, states, _ = rolled.pred.shape
-    loss = torch.stack([losses(rolled.pred[:, t], y, kind) for t in range(states)], dim=1)
+    again = y.repeat_interleave(states, dim=0)
+    loss = losses(rolled.pred.reshape(n * states, -1), again, kind).reshape(n, states)
     costs = loss_scale * loss + sparsity * rolled.cost
     weighted = rolled.stop_prob * costs
     expected = weighted.sum(dim=1).mean()

@@ -1,6 +1,6 @@
 """What can be unmasked, as tensors: shared by training, inference and enumeration."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -14,7 +14,7 @@ class Space:
         costs: (U,) price of a unit.
         usable: (U,) bool: False for units that are never selected.
         step: units that one step reveals.
-        members: (U, g) columns of each unit, filled up with the first one; made from `units`.
+        members: (U, g) columns of each unit, filled up with the first one; made from `units` where None.
         real: (U, g) bool: which of `members` are no filling.
         plain: whether unit j is column j.
     """
@@ -23,11 +23,13 @@ class Space:
     costs: torch.Tensor
     usable: torch.Tensor
     step: int = 1
-    members: torch.Tensor = field(init=False)
-    real: torch.Tensor = field(init=False)
-    plain: bool = field(init=False)
+    members: torch.Tensor | None = None
+    real: torch.Tensor | None = None
+    plain: bool = False
 
     def __post_init__(self) -> None:
+        if self.members is not None:
+            return
         count = self.units.sum(dim=1, keepdim=True)
         order = self.units.to(torch.int8).argsort(dim=1, descending=True, stable=True)
         widest = int(count.max()) if len(self.units) else 0
@@ -42,11 +44,12 @@ class Space:
     def single(cls, d: int, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> "Space":
         """Every feature by itself, at a price of 1."""
         every = torch.ones(d, dtype=torch.bool, device=device)
-        return cls(torch.eye(d, dtype=torch.bool, device=device), torch.ones(d, device=device, dtype=dtype), every)
+        members = torch.arange(d, device=device)[:, None]
+        return cls(torch.eye(d, dtype=torch.bool, device=device), every.to(dtype), every, 1, members, every[:, None], True)
 
     def to(self, device: torch.device | str) -> "Space":
         """The same on another device."""
-        return replace(self, units=self.units.to(device), costs=self.costs.to(device), usable=self.usable.to(device))
+        return Space(self.units.to(device), self.costs.to(device), self.usable.to(device), self.step)
 
     def left(self, mask: torch.Tensor, observed: torch.Tensor | None = None) -> torch.Tensor:
         """(n, U) bool: units that would still reveal something.
