@@ -5,34 +5,6 @@ when they are first used: `adaptive_filter` needs neither torch nor transformers
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from adaptive_decoding.array import adaptive_filter
-    from adaptive_decoding.calibration import Calibration, Recorded, calibrate_epsilon, match_size, record_logits
-    from adaptive_decoding.candidates import candidate_mask
-    from adaptive_decoding.compare import compare
-    from adaptive_decoding.contrastive import contrastive_search
-    from adaptive_decoding.data import Prompt, Question, load_prompts, load_questions
-    from adaptive_decoding.decoders import Decoder, make_decoder
-    from adaptive_decoding.distance import MauveScore, mauve
-    from adaptive_decoding.generation import Continuation, continuations
-    from adaptive_decoding.increments import Increments, confidence, confidence_increments
-    from adaptive_decoding.metrics import (
-        SentenceEncoder,
-        coherence,
-        diversity,
-        log_likelihood_coherence,
-        perplexity,
-        rep_n,
-        self_bleu,
-        zipf,
-    )
-    from adaptive_decoding.mirostat import MirostatLogitsProcessor
-    from adaptive_decoding.processor import AdaptiveLogitsProcessor
-    from adaptive_decoding.reasoning import Answered, ReasoningReport, evaluate_reasoning, read_answer
-    from adaptive_decoding.report import DecoderReport, Estimate
-    from adaptive_decoding.trace import DecodingTrace
 
 __all__ = [
     "AdaptiveLogitsProcessor",
