@@ -1,5 +1,6 @@
 """Which tokens stay: admit them by probability while each raises the confidence by more than ε (Section 3)."""
 
+import warnings
 from dataclasses import dataclass
 
 import torch
@@ -107,6 +108,11 @@ def _ruled(order: Ranked, passes: Tensor, delta: Tensor, n: Tensor, how: Rule) -
     return Choice(order, keep if order.valid is None else keep | ~order.valid, everything, delta, n)
 
 
+def warn_of_too_few(wanted: int, size: int) -> None:
+    """Say that all tokens are kept, where more are wanted than there are."""
+    warnings.warn(f"min_tokens_to_keep is {wanted}, but there are {size} tokens: all are kept.", stacklevel=4)
+
+
 def real_part(rows: Tensor, vocab_size: int | None) -> Tensor:
     """The logits without the padding of the vocabulary.
 
@@ -143,7 +149,7 @@ def candidate_mask(
             code; "last", all up to the last one that passes.
         flat: what stays where no token is admitted, because the best ones are about equally probable: "top1", the
             paper's, or "keep_all", every token that is not ruled out.
-        min_tokens_to_keep: the most probable tokens that stay in any case.
+        min_tokens_to_keep: the most probable tokens that stay in any case; a warning tells if there are fewer.
         vocab_size: n, where the last logits only fill the vocabulary up; ids from n on are never kept.
         count_masked: whether tokens at −inf count in n. False after a grammar has ruled most of them out.
 
@@ -159,6 +165,8 @@ def candidate_mask(
     rows = as_logits(logits, probs=False)
     x = real_part(rows, vocab_size)
     limit = as_epsilon(epsilon)
+    if min_tokens_to_keep > x.shape[-1]:
+        warn_of_too_few(min_tokens_to_keep, x.shape[-1])
     if isinstance(limit, Tensor):
         limit = limit.expand(logits.shape[:-1]).reshape(-1) if limit.ndim else limit
     if x.shape[-1] == 1:

@@ -8,7 +8,7 @@ from offprints.checks import message, require_choice, require_kind, require_rang
 from torch import Tensor
 from transformers import LogitsProcessor
 
-from adaptive_decoding.candidates import Choice, Rule, as_epsilon, choose, real_part
+from adaptive_decoding.candidates import Choice, Rule, as_epsilon, choose, real_part, warn_of_too_few
 from adaptive_decoding.lifecycle import Continuation
 from adaptive_decoding.ranking import checked_top, traced, upcast
 from adaptive_decoding.trace import DecodingTrace, Step
@@ -140,7 +140,7 @@ class AdaptiveLogitsProcessor(LogitsProcessor):
             return
         self._warned = True
         if wanted > size:
-            warnings.warn(f"min_tokens_to_keep is {wanted}, but there are {size} tokens: all are kept.", stacklevel=3)
+            warn_of_too_few(wanted, size)
         if size > DEFAULT_TOP_K and bool((torch.isfinite(scores).sum(-1) == DEFAULT_TOP_K).all()):
             text = "exactly 50 tokens come in: is it the default top_k of generate()? Pass top_k=0 to leave it out."
             warnings.warn(text, stacklevel=3)

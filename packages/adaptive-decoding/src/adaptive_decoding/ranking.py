@@ -123,7 +123,7 @@ def _rows_of(x: Tensor, at: Tensor, counts: list[int]) -> tuple[Tensor, Tensor, 
     """Values and ids at flat places, a row each in the order of ids, filled up with −inf and 0; lengths of the rows."""
     if len(x) == 1:
         return x.flatten()[at][None], at[None], None
-    lengths = torch.tensor(counts, device=x.device)
+    lengths = torch.tensor(counts, dtype=torch.long, device=x.device)
     rows = torch.div(at, x.shape[1], rounding_mode="floor")
     place = torch.arange(len(at), device=x.device) - (lengths.cumsum(0) - lengths)[rows]
     width = max(counts, default=0)
