@@ -8,7 +8,7 @@ import torch
 from offprints.seeding import isolated, rng
 from suwr import SequentialPolicy, Space, _reference, exact_leakage, rollout, suwr_loss, unmask
 from suwr.enumeration import mask_distribution, mask_probability
-from suwr.rollout import Rollout, explored
+from suwr.unrolling import Rollout, explored
 from torch.nn import functional as F
 
 
@@ -108,7 +108,9 @@ def test_its_own_masks_leak_nothing_in_float32():
     net = policy(5).float()
     masks, proba = mask_distribution(net, torch.tensor(X, dtype=torch.float32), 5)
     table = proba.double().numpy()
-    found = exact_leakage(X, np.ones(32), np.eye(2)[X[:, 0].astype(int)], table / table.sum(1, keepdims=True), masks.numpy())
+    found = exact_leakage(
+        X, np.ones(32), np.eye(2)[X[:, 0].astype(int)], table / table.sum(1, keepdims=True), masks.numpy()
+    )
     assert found.feature <= 1e-6
     assert found.label <= 1e-6
 
@@ -260,14 +262,22 @@ def test_rows_do_not_depend_on_other_rows_bit_for_bit():
     for index in (order, order[:1], order[:7], order[:257], order[300:]):
         part = unmask(net, x[index], 5, record=True)
         for a, b in zip(part, whole, strict=True):
-            assert torch.equal(a.nan_to_num(9), b[index].nan_to_num(9)) if a.is_floating_point() else torch.equal(a, b[index])
+            assert (
+                torch.equal(a.nan_to_num(9), b[index].nan_to_num(9))
+                if a.is_floating_point()
+                else torch.equal(a, b[index])
+            )
 
 
 def test_what_is_hidden_is_never_read():
     net = policy(6).float()
     x = torch.randn(400, 6, generator=rng(0, "cpu"))
     found = unmask(net, x, 3, record=True)
-    for other in (torch.randn(400, 6, generator=rng(1, "cpu")), torch.full_like(x, float("nan")), torch.full_like(x, 1e38)):
+    for other in (
+        torch.randn(400, 6, generator=rng(1, "cpu")),
+        torch.full_like(x, float("nan")),
+        torch.full_like(x, 1e38),
+    ):
         again = unmask(net, torch.where(found.mask, x, other), 3, record=True)
         assert torch.equal(again.mask, found.mask)
         assert torch.equal(again.output, found.output)

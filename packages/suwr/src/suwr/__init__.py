@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from suwr.path import SparsityPath
     from suwr.policy import SequentialPolicy
     from suwr.probes import Certificate, ProbeReport, probe_selector
-    from suwr.rollout import Rollout, rollout, suwr_loss
     from suwr.selectors import MissingExtraError, TopK, shap_top_k
     from suwr.solution import Solution
     from suwr.space import Space
     from suwr.surrogates import LabelLeakage, label_leakage
     from suwr.tree import PolicyTree
     from suwr.units import Patches, image_patches
+    from suwr.unrolling import Rollout, rollout, suwr_loss
 
 _HOMES = {
     "abstention": ("Abstention", "calibrate"),
@@ -52,7 +52,7 @@ _HOMES = {
     "path": ("SparsityPath",),
     "policy": ("SequentialPolicy",),
     "probes": ("Certificate", "ProbeReport", "probe_selector"),
-    "rollout": ("Rollout", "rollout", "suwr_loss"),
+    "unrolling": ("Rollout", "rollout", "suwr_loss"),
     "selectors": ("MissingExtraError", "TopK", "shap_top_k"),
     "solution": ("Solution",),
     "space": ("Space",),

@@ -48,7 +48,7 @@ class _Explainer(ClassifierMixin, BaseEstimator):
         check_classification_targets(y)
         self.classes_, index = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(message("y", "of at least two classes", f"one class, {self.classes_[0]!r}"))
+            raise ValueError(message("y", "of at least two classes", f"one class, {self.classes_.tolist()[0]!r}"))
         state = self.random_state
         state = state if isinstance(state, np.random.RandomState) else np.random.RandomState(state)
         seed = int(state.randint(2**31))
@@ -374,11 +374,15 @@ class GlobalSelector(ClassifierMixin, BaseEstimator):
         check_classification_targets(y)
         self.classes_ = np.unique(y)
         if len(self.classes_) < 2:
-            raise ValueError(message("y", "of at least two classes", f"one class, {self.classes_[0]!r}"))
+            raise ValueError(message("y", "of at least two classes", f"one class, {self.classes_.tolist()[0]!r}"))
         self._scaling, k = Scaling.of(X, columns_of(self)), min(self.k, X.shape[1])
         x = self._scaling.apply(X)
         if self.method == "kbest":
-            scores = SelectKBest(lambda a, b: mutual_info_classif(a, b, random_state=self.random_state), k=k).fit(x, y).scores_
+            scores = (
+                SelectKBest(lambda a, b: mutual_info_classif(a, b, random_state=self.random_state), k=k)
+                .fit(x, y)
+                .scores_
+            )
         else:
             sparse = LogisticRegression(l1_ratio=1.0, solver="saga", C=0.1, max_iter=300, tol=1e-3, random_state=0)
             scores = np.abs(sparse.fit(x, y).coef_).sum(axis=0)

@@ -39,9 +39,7 @@ def _syn3_l2x(x: np.ndarray) -> np.ndarray:
     return -10 * np.sin(2 * x[:, 6]) + 2 * np.abs(x[:, 7]) + x[:, 8] + np.exp(-x[:, 9]) - 2.4
 
 
-def make_syn(
-    name: str = "syn4", n: int = 10_000, d: int = 11, seed: int = 0, variant: str = "code"
-) -> Synthetic:
+def make_syn(name: str = "syn4", n: int = 10_000, d: int = 11, seed: int = 0, variant: str = "code") -> Synthetic:
     """The synthetic sets syn1 to syn6 (Section 5 of the paper; first in L2X and INVASE).
 
     With x standard normal and columns counted from 1, log-odds against class 1 are log L(x): P(y = 1 | x) = 1 / (1 + L).

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from suwr.estimators import SUWRClassifier, SUWRRegressor
-from suwr.rollout import rollout
+from suwr.unrolling import rollout
 
 
 @torch.no_grad()

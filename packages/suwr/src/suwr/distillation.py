@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 from offprints.checks import message
-from sklearn.base import is_regressor
+from sklearn.base import BaseEstimator, is_regressor
 
 from suwr.estimators import SUWRClassifier, SUWRRegressor
 
@@ -28,9 +28,12 @@ def distill(
     """
     says: Callable[[object], object] | None = getattr(black_box, "predict_proba", None)
     if says is None:
-        says = black_box.predict if is_regressor(black_box) else black_box if callable(black_box) else None
+        regressor = isinstance(black_box, BaseEstimator) and is_regressor(black_box)
+        says = black_box.predict if regressor else black_box if callable(black_box) else None
     if says is None:
-        raise TypeError(message("black_box", "a classifier with predict_proba, a regressor or a function", type(black_box)))
+        raise TypeError(
+            message("black_box", "a classifier with predict_proba, a regressor or a function", type(black_box))
+        )
     outputs = np.asarray(says(X), dtype=float)
     if outputs.ndim == 2:
         estimator = SUWRClassifier() if estimator is None else estimator

@@ -4,8 +4,8 @@ import torch
 from offprints.checks import message, require_shape
 
 from suwr.policy import SequentialPolicy
-from suwr.rollout import explored
 from suwr.space import Space
+from suwr.unrolling import explored
 
 MOST = 12
 """Units up to which all 2^U sets are listed."""

@@ -30,9 +30,21 @@ class _SUWR(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """What classifier and regressor share."""
 
     _kind = "log"
+    n_features_in_: int
+    feature_names_in_: np.ndarray
+    classes_: np.ndarray
+    mean_: float
+    scale_: float
+    seed_: int
+    budget_: int
+    n_units_: int
+    policy_: SequentialPolicy
+    history_: History
+    _space: Space
+    _scaling: Scaling
 
     def __init__(
-        self, max_features: int | None = None, sparsity: float = 0.01, groups: Sequence[Sequence[int]] | None = None,
+        self, max_features: int | None = None, sparsity: float = 0.01, groups: Sequence[Sequence[int] | np.ndarray] | None = None,
         feature_costs: Sequence[float] | None = None, step_size: int = 1, hidden: int = 100, layers: int = 3,
         trunk: str = "shared", stop: str = "threshold", loss_scale: float = 10.0, lr: float = 1e-3,
         weight_decay: float = 1e-4, batch_size: int = 1000, max_epochs: int = 300, explore_epochs: int | None = None,
@@ -149,7 +161,9 @@ class _SUWR(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         mode = require_choice("stop", self.stop if stop is None else stop, ("threshold", "sample"))
         draws = None
         if mode == "sample":  # by the place of a row, never by its values: those would leak into the choice
-            draws = torch.as_tensor(rng(spawn(self.seed_, 1)[0]).random((len(x), self.budget_, 2)), device=weight.device)
+            draws = torch.as_tensor(
+                rng(spawn(self.seed_, 1)[0]).random((len(x), self.budget_, 2)), device=weight.device
+            )
         return unmask(
             self.policy_, x, self.budget_, space=self._space, stop=mode, observed=observed, uniforms=draws,
             record=record,
@@ -371,7 +385,7 @@ class SUWRClassifier(ClassifierMixin, _SUWR):
         check_classification_targets(y)
         classes, index = np.unique(y, return_inverse=True)
         if len(classes) < 2:
-            raise ValueError(message("y", "of at least two classes", f"one class, {classes[0]!r}"))
+            raise ValueError(message("y", "of at least two classes", f"one class, {classes.tolist()[0]!r}"))
         _enough(X)
         self.classes_ = classes
         counts = np.bincount(index) / len(index)

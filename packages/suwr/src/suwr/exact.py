@@ -84,7 +84,9 @@ class DiscreteProblem:
         sizes = [len(np.unique(support[:, j])) + 1 for j in free]
         if np.prod(np.minimum(sizes, 1e6)) > MAX_CELLS and most > 3:
             hint = "Give max_features <= 3, forbid columns, or use SUWRClassifier, which learns from data."
-            raise ValueError(message("X", f"of at most {MAX_CELLS} cells", f"{np.prod(np.array(sizes, float)):.3g}", hint))
+            raise ValueError(
+                message("X", f"of at most {MAX_CELLS} cells", f"{np.prod(np.array(sizes, float)):.3g}", hint)
+            )
         masks = np.array([_mask(d, s) for size in range(min(most, len(free)) + 1) for s in combinations(free, size)])
         return cls(support, p, target, loss, masks, price, np.array(held, dtype=int), classes)
 
@@ -199,5 +201,3 @@ def _mask(d: int, columns: Sequence[int]) -> np.ndarray:
 def _columns(name: str, columns: Sequence[int], d: int) -> list[int]:
     require_kind(name, columns, (list, tuple, range, np.ndarray))
     return sorted({int(require_range(name, j, low=0, high=d - 1, integer=True)) for j in columns})
-
-

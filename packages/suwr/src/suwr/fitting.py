@@ -9,8 +9,8 @@ from offprints.progress import track
 
 from suwr.inference import unmask
 from suwr.policy import SequentialPolicy, losses
-from suwr.rollout import rollout, suwr_loss
 from suwr.space import Space
+from suwr.unrolling import rollout, suwr_loss
 
 EXPLORE, EXPLORE_STOP = 0.05, 0.1
 """What is left of the exploration at the end, of features and of stopping."""

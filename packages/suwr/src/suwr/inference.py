@@ -124,7 +124,9 @@ class _Run:
         self.x = torch.cat([x, x.new_zeros(1, d)])
         none = torch.zeros(1, d, dtype=torch.bool, device=device)
         self.observed = None if observed is None else torch.cat([observed, none])
-        self.uniforms = None if uniforms is None else torch.cat([uniforms, uniforms.new_zeros(1, budget, 2)]).to(x.dtype)
+        self.uniforms = (
+            None if uniforms is None else torch.cat([uniforms, uniforms.new_zeros(1, budget, 2)]).to(x.dtype)
+        )
         self.n, empty = n, x.new_full((), float("nan"))
         self._mask = torch.zeros(n + 1, d, dtype=torch.bool, device=device)
         self._order = torch.full((n + 1, budget), -1, dtype=torch.long, device=device)
@@ -227,7 +229,9 @@ class _Run:
         return pre, mask, taken + go.long()
 
     def _draw(self, row: torch.Tensor, taken: torch.Tensor) -> torch.Tensor | None:
-        return self.uniforms[row, taken.clamp_max(self.budget - 1)] if self.uniforms is not None and self.budget else None
+        return (
+            self.uniforms[row, taken.clamp_max(self.budget - 1)] if self.uniforms is not None and self.budget else None
+        )
 
     def _read(self, trunks: list[torch.Tensor], mask: torch.Tensor) -> torch.Tensor:
         return self.policy.tops(trunks, mask).output

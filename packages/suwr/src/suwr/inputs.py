@@ -8,7 +8,7 @@ import numpy as np
 from offprints.checks import Problems, message, require_choice, require_range
 
 from suwr.policy import TRUNKS
-from suwr.rollout import BASELINES
+from suwr.unrolling import BASELINES
 
 if TYPE_CHECKING:
     from suwr.estimators import _SUWR
@@ -117,7 +117,9 @@ class Scaling(NamedTuple):
         mean, scale, variance = np.where(empty, 0.0, mean), np.where(empty, 1.0, scale), np.where(empty, 0.0, variance)
         if wrong := np.flatnonzero(~np.isfinite(mean) | ~np.isfinite(variance)).tolist():
             listed = ", ".join(f"{j} ({names[j]!r})" for j in wrong[:5])
-            raise ValueError(message("X", "of columns with a finite variance", f"overflow in column {listed}", "Rescale."))
+            raise ValueError(
+                message("X", "of columns with a finite variance", f"overflow in column {listed}", "Rescale.")
+            )
         least = np.where(empty, 0.0, np.nanmin(np.where(empty, 0.0, X), axis=0))
         most = np.where(empty, 0.0, np.nanmax(np.where(empty, 0.0, X), axis=0))
         return cls(mean, np.where(scale > 0, scale, 1.0), (least == most) | (variance == 0))

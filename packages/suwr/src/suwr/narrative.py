@@ -58,7 +58,9 @@ class Narrative:
         lines = [f"before looking: {self._prediction(self.steps[0])}; stop {self.steps[0].p_stop:.2f}"]
         for number, step in enumerate(self.steps[1:], 1):
             seen = _shown(step.feature, step.value)
-            lines.append(f"{number}. {seen} (chosen {step.p_select:.2f}): {self._prediction(step)}; stop {step.p_stop:.2f}")
+            lines.append(
+                f"{number}. {seen} (chosen {step.p_select:.2f}): {self._prediction(step)}; stop {step.p_stop:.2f}"
+            )
         return "\n".join([*lines, "nothing else was looked at"])
 
     def _prediction(self, step: Step) -> str:
@@ -70,7 +72,10 @@ class Narrative:
 
     def to_dict(self) -> dict[str, object]:
         """JSON values: classes, and the fields of every step."""
-        return {"classes": None if self.classes is None else list(self.classes), "steps": [s._asdict() for s in self.steps]}
+        return {
+            "classes": None if self.classes is None else list(self.classes),
+            "steps": [s._asdict() for s in self.steps],
+        }
 
     def to_frame(self) -> "pd.DataFrame":
         """One line a step; needs pandas."""

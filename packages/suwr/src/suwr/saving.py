@@ -2,7 +2,7 @@
 
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -65,10 +65,10 @@ def load(cls: type[M], folder: Path, device: str | torch.device) -> M:
 
     where = pick_device(device)
     found = checkpoint.load(folder / "model", method=METHOD, device=where, framework="torch")
-    config = found.config
+    config: dict[str, Any] = found.config
     if config["class"] != cls.__name__:
         raise ValueError(message(str(folder), f"a {cls.__name__}", f"a {config['class']}", f"Use {config['class']}."))
-    parameters = dict(config["parameters"])
+    parameters: dict[str, Any] = dict(config["parameters"])
     if config["patches"]:
         parameters["groups"] = Patches(np.asarray(g) for g in parameters["groups"])
     model = cls(**parameters)
@@ -80,7 +80,7 @@ def load(cls: type[M], folder: Path, device: str | torch.device) -> M:
         model.classes_ = np.asarray(config["classes"]["values"], dtype=object if kind == "object" else kind)
     else:
         model.mean_, model.scale_ = config["target"]
-    parts: dict[str, dict[str, torch.Tensor]] = {}
+    parts: dict[str, dict[str, Any]] = {}
     for name, value in found.tensors.items():
         part, _, rest = name.partition(".")
         parts.setdefault(part, {})[rest] = value

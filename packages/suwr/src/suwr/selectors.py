@@ -1,14 +1,11 @@
 """Any selector as a function from rows to masks, with its answers checked; and masks from attributions."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from offprints.checks import message, require_range
 from sklearn.base import BaseEstimator
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @runtime_checkable
@@ -20,7 +17,6 @@ class HasSupport(Protocol):
         ...
 
 
-Rows = "np.ndarray | pd.DataFrame"
 Selector = Callable[[np.ndarray], np.ndarray] | HasSupport
 """A function (n, d) -> (n, d) bool, or an object with `local_support`."""
 
@@ -33,7 +29,7 @@ class Table:
     """
 
     def __init__(self, X: object) -> None:
-        self._frame = X if hasattr(X, "iloc") and hasattr(X, "columns") else None
+        self._frame: Any = X if hasattr(X, "iloc") and hasattr(X, "columns") else None
         values = np.asarray(X)
         if values.ndim != 2 or values.shape[0] < 2 or values.shape[1] < 1:
             raise ValueError(message("X", "of two dimensions, at least two rows and one column", values.shape))
@@ -62,10 +58,12 @@ def ask(selector: Selector, table: Table, values: np.ndarray) -> np.ndarray:
         TypeError: if it is no selector, or its masks are not bool (integers 0 and 1 pass).
         ValueError: if they are of another shape, or it changed the rows that it was given.
     """
-    given = table.rows(values)
-    select = selector.local_support if isinstance(selector, HasSupport) else selector
+    given: Any = table.rows(values)
+    select: Any = selector.local_support if isinstance(selector, HasSupport) else selector
     if not callable(select):
-        raise TypeError(message("selector", "a function of rows, or an object with local_support", type(selector).__name__))
+        raise TypeError(
+            message("selector", "a function of rows, or an object with local_support", type(selector).__name__)
+        )
     masks = np.asarray(select(given))
     if masks.shape != values.shape:
         raise ValueError(message("the selector's masks", f"of shape {values.shape}", masks.shape))
@@ -106,7 +104,8 @@ class TopK(BaseEstimator):
             TypeError, ValueError: for attributions of another shape, or NaN, or k outside 1 to d.
         """
         shape = np.asarray(X).shape
-        scores = np.abs(np.asarray(self.attribute(X), dtype=float))
+        attribute: Any = self.attribute
+        scores = np.abs(np.asarray(attribute(X), dtype=float))
         if scores.ndim == 3:
             scores = scores.sum(axis=2)
         if scores.shape != shape:
@@ -136,7 +135,7 @@ def shap_top_k(model: object, background: np.ndarray, k: int = 4) -> TopK:
         MissingExtraError: without shap.
     """
     try:
-        import shap
+        import shap  # pyrefly: ignore[missing-import]
     except ImportError as error:
         raise MissingExtraError('shap_top_k needs shap: pip install "suwr[shap]"') from error
     predict = getattr(model, "predict_proba", None) or getattr(model, "predict", model)

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
+_UNSET = torch.empty(0)
+
 
 @dataclass(frozen=True)
 class Space:
@@ -14,7 +16,7 @@ class Space:
         costs: (U,) price of a unit.
         usable: (U,) bool: False for units that are never selected.
         step: units that one step reveals.
-        members: (U, g) columns of each unit, filled up with the first one; made from `units` where None.
+        members: (U, g) columns of each unit, filled up with the first one; made from `units` where not given.
         real: (U, g) bool: which of `members` are no filling.
         plain: whether unit j is column j.
     """
@@ -23,12 +25,12 @@ class Space:
     costs: torch.Tensor
     usable: torch.Tensor
     step: int = 1
-    members: torch.Tensor | None = None
-    real: torch.Tensor | None = None
+    members: torch.Tensor = _UNSET
+    real: torch.Tensor = _UNSET
     plain: bool = False
 
     def __post_init__(self) -> None:
-        if self.members is not None:
+        if self.members is not _UNSET:
             return
         count = self.units.sum(dim=1, keepdim=True)
         order = self.units.to(torch.int8).argsort(dim=1, descending=True, stable=True)
@@ -38,14 +40,18 @@ class Space:
         object.__setattr__(self, "real", real)
         object.__setattr__(self, "members", torch.where(real, order[:, :widest], order[:, :1]))
         eye = torch.eye(len(self.units), dtype=torch.bool, device=self.units.device)
-        object.__setattr__(self, "plain", self.units.shape[0] == self.units.shape[1] and bool((self.units == eye).all()))
+        object.__setattr__(
+            self, "plain", self.units.shape[0] == self.units.shape[1] and bool((self.units == eye).all())
+        )
 
     @classmethod
     def single(cls, d: int, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> "Space":
         """Every feature by itself, at a price of 1."""
         every = torch.ones(d, dtype=torch.bool, device=device)
         members = torch.arange(d, device=device)[:, None]
-        return cls(torch.eye(d, dtype=torch.bool, device=device), every.to(dtype), every, 1, members, every[:, None], True)
+        return cls(
+            torch.eye(d, dtype=torch.bool, device=device), every.to(dtype), every, 1, members, every[:, None], True
+        )
 
     def to(self, device: torch.device | str) -> "Space":
         """The same on another device."""

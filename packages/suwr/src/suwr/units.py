@@ -36,7 +36,7 @@ def image_patches(shape: tuple[int, int], size: int = 3) -> Patches:
     )
 
 
-def unit_matrix(groups: Sequence[Sequence[int]] | None, d: int) -> np.ndarray:
+def unit_matrix(groups: Sequence[Sequence[int] | np.ndarray] | None, d: int) -> np.ndarray:
     """(U, d) bool: which features a unit reveals; the identity without groups.
 
     Raises:

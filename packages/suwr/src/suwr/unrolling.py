@@ -83,14 +83,18 @@ def rollout(
         if t < steps:
             selects.append(policy.select(trunks[-1][0]))
             walk.step(selects[-1].detach(), min(space.step, budget - t * space.step))
-    heads = policy.tops([torch.stack(part, dim=1) for part in zip(*trunks, strict=True)], torch.stack(walk.masks, dim=1))
+    heads = policy.tops(
+        [torch.stack(part, dim=1) for part in zip(*trunks, strict=True)], torch.stack(walk.masks, dim=1)
+    )
     reached = torch.stack(walk.reached, dim=1)
     stop = _stop_probabilities(heads.stop, reached)
     if explore_stop:
         stop = (1 - explore_stop) * stop + explore_stop * reached / reached.sum(dim=1, keepdim=True)
     if not steps:
         none = torch.zeros(n, 0, dtype=torch.long, device=x.device)
-        return Rollout(heads.output, stop, x.new_zeros(n, 0), none, torch.stack(walk.costs, dim=1), heads.value, reached)
+        return Rollout(
+            heads.output, stop, x.new_zeros(n, 0), none, torch.stack(walk.costs, dim=1), heads.value, reached
+        )
     log_q = walk.log_q(torch.stack(selects, dim=1))
     order = torch.stack(walk.order, dim=1)
     return Rollout(heads.output, stop, log_q, order, torch.stack(walk.costs, dim=1), heads.value, reached)
@@ -114,7 +118,7 @@ class _Walk:
     @torch.no_grad()
     def step(self, select: torch.Tensor, count: int) -> None:
         """Reveal `count` units from the logits of one state."""
-        cost, moved = self.costs[-1], None
+        cost, first = self.costs[-1], len(self.order)
         for place in range(self.space.step):
             left = self.space.left(self.mask, self.observed) & (place < count)
             some = left.any(dim=1)
@@ -129,10 +133,9 @@ class _Walk:
             cost = cost + torch.where(some, self.space.costs[unit].to(cost.dtype), torch.zeros_like(cost))
             self.order.append(torch.where(some, unit, torch.full_like(unit, -1)))
             self.lefts.append(left)
-            moved = some if moved is None else moved
         self.masks.append(self.mask)
         self.costs.append(cost)
-        self.reached.append(moved)
+        self.reached.append(self.order[first] >= 0)
 
     def log_q(self, select: torch.Tensor) -> torch.Tensor:
         """(n, steps) log probability of what each step revealed, from the logits (n, steps, U) with their gradient."""
