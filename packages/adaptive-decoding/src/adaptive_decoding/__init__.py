@@ -52,7 +52,7 @@ _HOMES = {
     "array": "adaptive_filter",
     "calibration": "Calibration Recorded calibrate_epsilon match_size record_logits",
     "candidates": "candidate_mask",
-    "compare": "compare",
+    "comparison": "compare",
     "contrastive": "contrastive_search",
     "data": "Prompt Question load_prompts load_questions",
     "decoders": "Decoder make_decoder",

@@ -7,7 +7,7 @@ from adaptive_decoding.calibration import calibrate_epsilon as calibrate_epsilon
 from adaptive_decoding.calibration import match_size as match_size
 from adaptive_decoding.calibration import record_logits as record_logits
 from adaptive_decoding.candidates import candidate_mask as candidate_mask
-from adaptive_decoding.compare import compare as compare
+from adaptive_decoding.comparison import compare as compare
 from adaptive_decoding.contrastive import contrastive_search as contrastive_search
 from adaptive_decoding.data import Prompt as Prompt
 from adaptive_decoding.data import Question as Question

@@ -58,10 +58,9 @@ def coherence(prompts: Sequence[str], texts: Sequence[str], embed: Embed) -> flo
     Raises:
         ValueError: if there are not as many prompts as texts, or none.
     """
-    found = cosines(prompts, texts, embed)
-    if not len(found):
+    if not len(prompts):
         raise ValueError(message("prompts", "one or more", "none"))
-    return float(found.mean())
+    return float(cosines(prompts, texts, embed).mean())
 
 
 def _vectors(texts: Sequence[str], embed: Embed) -> np.ndarray:
