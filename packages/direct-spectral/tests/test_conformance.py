@@ -145,6 +145,11 @@ class TestGridFNO(Conformance):
         return (torch.randn(3, 2, 6, 8, generator=gen, **factory),)
 
 
+class TestComplexWeights(TestSFNODSE):
+    def make(self, **factory):
+        return ds.SFNODSE(2, 1, 4, 3, 2, weight="complex", coordinates="xyz", init="normal", **factory)
+
+
 class TestDirectSpectralConv(Conformance):
     kind = "module"
     covers = ("Basis", "FourierBasis")

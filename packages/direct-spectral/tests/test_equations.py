@@ -407,3 +407,15 @@ def test_u_fno_outputs_are_one_function():
     model = UFNODSE(2, 1, 1, 4, (3, 3), 8, bounds=unit(2), dtype=DOUBLE).eval()
     points, u = uniform(2, 40, 2), noise(2, 40, 1)
     close(model(u, points, out_points=points[:, :11]), model(u, points)[:, :11])
+
+
+def test_10_complex_weights_differentiate_along_parallels():
+    places, weights = gauss_legendre_grid(8, 16)
+    basis, layer = SphericalBasis(places, 4, weights), SphericalSpectralConv(1, 1, 4, "complex", dtype=DOUBLE)
+    with torch.no_grad():
+        pairs = [(degree, m) for degree in range(4) for m in range(degree + 1)]
+        layer.weight.copy_(torch.tensor([[0.0, m] for _, m in pairs], dtype=DOUBLE)[:, None, None, :])  # times i m
+    c = noise(1, 1, 16)
+    theta, phi = places[:, 0], places[:, 1].clone().requires_grad_()
+    (slope,) = torch.autograd.grad((real_sph_harm(4, theta, phi) @ c[0, 0]).sum(), phi)
+    close(layer(basis.inverse(c), basis)[0, 0], slope, 1e-10)

@@ -135,15 +135,17 @@ class FactorizedSpectralConv(nn.Module):
 
 
 class SphericalSpectralConv(nn.Module):
-    """The spectral layer on the sphere: one real matrix for each (l, m), or for each l.
+    """The spectral layer on the sphere: one matrix for each (l, m), each l, or each pair (l, ±m).
 
-    With `weight="degree"` the matrices depend on l alone: a convolution that commutes with every rotation.
+    With `weight="degree"` the real matrices depend on l alone: a convolution that commutes with every rotation. With
+    "full" (the paper) there is a real one for each (l, m). Neither can differentiate along a parallel, as that takes
+    cos mφ to sin mφ; with "complex" a complex matrix acts on each a - ib of a cos mφ + b sin mφ, and can.
 
     Args:
         in_channels: C_in.
         out_channels: C_out.
         lmax: L, the number of degrees.
-        weight: "full" or "degree".
+        weight: "full", "degree" or "complex".
         init: see `initialise`.
         device: of the weights.
         dtype: of the weights.
@@ -154,7 +156,7 @@ class SphericalSpectralConv(nn.Module):
         in_channels: int,
         out_channels: int,
         lmax: int,
-        weight: Literal["full", "degree"] = "full",
+        weight: Literal["full", "degree", "complex"] = "full",
         init: str = "uniform",
         device: "torch.device | str | None" = None,
         dtype: torch.dtype | None = None,
@@ -163,9 +165,13 @@ class SphericalSpectralConv(nn.Module):
         require_range("in_channels", in_channels, low=1, integer=True)
         require_range("out_channels", out_channels, low=1, integer=True)
         self.lmax = int(require_range("lmax", lmax, low=1, integer=True))
-        self.kind = require_choice("weight", weight, ("full", "degree"))
-        matrices = self.lmax**2 if weight == "full" else self.lmax
-        self.weight = nn.Parameter(torch.empty((matrices, in_channels, out_channels), device=device, dtype=dtype))
+        self.kind = require_choice("weight", weight, ("full", "degree", "complex"))
+        shape = {
+            "full": (self.lmax**2, in_channels, out_channels),
+            "degree": (self.lmax, in_channels, out_channels),
+            "complex": (self.lmax * (self.lmax + 1) // 2, in_channels, out_channels, 2),
+        }[weight]
+        self.weight = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
         initialise(self.weight.data, in_channels, out_channels, init)
 
     def forward(self, v: torch.Tensor, basis: SphericalBasis, out_basis: SphericalBasis | None = None) -> torch.Tensor:
@@ -177,12 +183,28 @@ class SphericalSpectralConv(nn.Module):
         if basis.lmax != self.lmax:
             raise ValueError(message("basis", f"of {self.lmax} degrees", basis.lmax))
         coefficients = basis.analyse(v)
-        with full_precision(v.device):
-            weight = self.weight.to(coefficients.dtype)
-            if self.kind == "degree":
-                weight = torch.cat([w.expand(2 * l + 1, -1, -1) for l, w in enumerate(weight.split(1))])  # noqa: E741
-            mixed = (coefficients.permute(2, 0, 1) @ weight).permute(1, 2, 0)
+        if self.kind == "complex":
+            mixed = self._turned(coefficients)
+        else:
+            with full_precision(v.device):
+                weight = self.weight.to(coefficients.dtype)
+                if self.kind == "degree":
+                    parts = enumerate(weight.split(1))
+                    weight = torch.cat([w.expand(2 * degree + 1, -1, -1) for degree, w in parts])
+                mixed = (coefficients.permute(2, 0, 1) @ weight).permute(1, 2, 0)
         return (basis if out_basis is None else out_basis).synthesise(mixed).to(v.dtype)
+
+    def _turned(self, c: torch.Tensor) -> torch.Tensor:
+        """Complex weights on the pairs (l, m), (l, -m); the sine part of m = 0 is nothing."""
+        pairs = [(degree, m) for degree in range(self.lmax) for m in range(degree + 1)]
+        cos = torch.tensor([degree**2 + degree + m for degree, m in pairs], device=c.device)
+        sin = torch.tensor([degree**2 + degree - m for degree, m in pairs], device=c.device)
+        real = torch.tensor([float(m > 0) for _, m in pairs], device=c.device, dtype=c.dtype)
+        alpha, beta = mix(torch.cat([c[..., cos], c[..., sin] * real], -1), self.weight).chunk(2, -1)
+        place = {pair: k for k, pair in enumerate(pairs)}
+        orders = [(degree, m) for degree in range(self.lmax) for m in range(-degree, degree + 1)]
+        rows = [place[degree, abs(m)] + (m < 0) * len(pairs) for degree, m in orders]
+        return torch.cat([alpha, beta], -1)[..., torch.tensor(rows, device=c.device)]
 
 
 class GridSpectralConv(nn.Module):

@@ -241,7 +241,8 @@ class PointOperator(nn.Module):
 
     def save_pretrained(self, folder: str | Path) -> Path:
         """Write `model.safetensors` and `model.json` (the constructor's arguments) into a folder; the former's path."""
-        tensors = dict(self.state_dict())
+        state: Mapping[str, object] = self.state_dict()
+        tensors = {name: x for name, x in state.items() if isinstance(x, torch.Tensor)}  # neuralop adds more
         config = {"class": type(self).__name__, "arguments": dict(self.config)}
         return checkpoint.save(Path(folder) / "model", tensors, method=DIST, version=VERSION, config=config)
 
@@ -264,7 +265,9 @@ class PointOperator(nn.Module):
         tensors = {name: x for name, x in found.tensors.items() if isinstance(x, torch.Tensor)}
         dtype = next((x.dtype for x in tensors.values() if x.is_floating_point()), None)
         model = cls(**arguments, device=device, dtype=dtype)
-        model.load_state_dict(tensors)
+        lacking = model.load_state_dict(tensors, strict=False)
+        if wrong := [*lacking.unexpected_keys, *(name for name in lacking.missing_keys if "_metadata" not in name)]:
+            raise ValueError(message(str(folder), "a whole checkpoint", f"tensors missing or too many: {wrong}"))
         return model.eval()
 
 

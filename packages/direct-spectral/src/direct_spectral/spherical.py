@@ -25,7 +25,8 @@ class SFNODSE(PointOperator):
         width: channels inside.
         lmax: L, the number of degrees.
         n_layers: spectral layers; the last has no GELU.
-        weight: a matrix for each (l, m) ("full"), or for each l ("degree").
+        weight: a real matrix for each (l, m) ("full", the paper), or each l ("degree"), a complex one for each pair
+            (l, ±m) ("complex").
         quadrature: "mean" (points uniform on the sphere), "voronoi" or "lstsq"; weights of your own come with a basis.
         coordinates: "thetaphi", "lonlat" or "xyz".
         units: of the angles, "radians" or "degrees".
@@ -49,7 +50,7 @@ class SFNODSE(PointOperator):
         lmax: int = 22,
         n_layers: int = 5,
         *,
-        weight: Literal["full", "degree"] = "full",
+        weight: Literal["full", "degree", "complex"] = "full",
         quadrature: str = "mean",
         coordinates: Literal["thetaphi", "lonlat", "xyz"] = "thetaphi",
         units: str = "radians",
