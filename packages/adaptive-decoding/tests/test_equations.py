@@ -187,8 +187,9 @@ def test_all_three_ways_agree(size):
 def test_quick_increments_are_the_exact_ones():
     x = torch.tensor(np.random.default_rng(0).normal(size=(3, 500)) * 2)
     order = ranked(x, -1.0, 1)
-    quick = decisive_deltas(order, torch.tensor([[500]]))
+    quick = decisive_deltas(order, 500)
     assert torch.allclose(quick, ad.confidence_increments(x).delta, rtol=0, atol=1e-14)
+    assert torch.equal(quick, decisive_deltas(order, torch.tensor([[500]] * 3)))
 
 
 def test_a_constant_changes_nothing_and_temperature_comes_first():

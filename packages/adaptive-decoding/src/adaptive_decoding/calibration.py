@@ -143,8 +143,7 @@ class _Sets:
         if not len(rows):
             raise ValueError(message("logits", "of one step or more", tuple(logits.shape)))
         order = ranked(rows, LEAST, 1)
-        n = torch.full((1, 1), rows.shape[-1], device=rows.device)
-        self.delta = decisive_deltas(order, n)
+        self.delta = decisive_deltas(order, rows.shape[-1])
         if order.valid is not None:
             self.delta = self.delta.masked_fill(~order.valid, -1.0)
         self.probs, self.how, self.steps = order.probs, how, len(rows)

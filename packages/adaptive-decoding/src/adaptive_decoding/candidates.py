@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 from offprints.checks import message, require_choice, require_range
-from offprints.device import float_dtype, full_precision
+from offprints.device import float_dtype
 from torch import Tensor
 
 from adaptive_decoding.increments import as_logits, decisive_deltas
@@ -51,14 +51,14 @@ class Choice:
         keep: (rows, C) whether the token of that rank stays (a repetition of the first one does).
         everything: (rows, 1) whether the row keeps all its tokens, gathered or not; None if none does.
         delta: (rows, C) ΔConf_k.
-        n: (rows or 1, 1) the size of the vocabulary.
+        n: the size of the vocabulary, one number or (rows, 1).
     """
 
     order: Ranked
     keep: Tensor
     everything: Tensor | None
     delta: Tensor
-    n: Tensor
+    n: int | Tensor
 
 
 def as_epsilon(epsilon: float | Tensor) -> float | Tensor:
@@ -83,19 +83,19 @@ def choose(x: Tensor, epsilon: float | Tensor, how: Rule) -> Choice:
     size, fine = x.shape[-1], float_dtype(x.device)
     limit = epsilon.to(x.device, fine).reshape(-1, 1) if isinstance(epsilon, Tensor) else epsilon
     zeros = bool((limit == 0).any()) if isinstance(limit, Tensor) and not traced(x) else limit == 0
-    with full_precision(x.device):
-        order = ranked(x, limit, min(how.min_tokens_to_keep, size))
-        n = torch.full((1, 1), size, device=x.device) if how.count_masked else torch.isfinite(x).sum(-1, keepdim=True)
-        delta = decisive_deltas(order, n)
-        passes = order.filled(delta > limit)
-        if zeros is not False:  # at ε = 0 exactly, not to rounding: ΔConf_k > 0 unless p_k is that of the last token
-            lowest = x if how.count_masked else x.masked_fill(x == -torch.inf, torch.inf)
-            above = order.filled(order.values > lowest.amin(-1, keepdim=True))
-            passes = torch.where(torch.as_tensor(limit, device=x.device) == 0, above, passes)
+    # nothing here that autocast would lower: elementwise steps, sums and sorts
+    order = ranked(x, limit, min(how.min_tokens_to_keep, size))
+    n = size if how.count_masked else torch.isfinite(x).sum(-1, keepdim=True)
+    delta = decisive_deltas(order, n)
+    passes = order.filled(delta > limit)
+    if zeros is not False:  # at ε = 0 exactly, not to rounding: ΔConf_k > 0 unless p_k is that of the last token
+        lowest = x if how.count_masked else x.masked_fill(x == -torch.inf, torch.inf)
+        above = order.filled(order.values > lowest.amin(-1, keepdim=True))
+        passes = torch.where(torch.as_tensor(limit, device=x.device) == 0, above, passes)
     return _ruled(order, passes, delta, n, how)
 
 
-def _ruled(order: Ranked, passes: Tensor, delta: Tensor, n: Tensor, how: Rule) -> Choice:
+def _ruled(order: Ranked, passes: Tensor, delta: Tensor, n: int | Tensor, how: Rule) -> Choice:
     keep = passes
     if how.rule == "prefix":
         keep = passes.cumprod(-1, dtype=torch.uint8).bool()

@@ -1,5 +1,6 @@
 """Confidence and its increments: how much of the greatest possible entropy each token resolves (Section 3)."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -53,18 +54,22 @@ def deltas(probs: Tensor, rest: Tensor, n: Tensor) -> Tensor:
     return torch.where((m > 1) & (before > 0), divergence * scale, torch.zeros_like(before))
 
 
-def decisive_deltas(order: Ranked, n: Tensor) -> Tensor:
+def decisive_deltas(order: Ranked, n: int | Tensor) -> Tensor:
     """The same in fewer steps, for comparing with ε: its error is 1e-15, absolute.
 
-    With g_k = ln(R_k / (n − k)): [p_k (ln p_k − g_{k−1}) + R_k (g_k − g_{k−1})] / ln n.
+    With g_k = ln(R_k / (n − k)): [p_k (ln p_k − g_{k−1}) + R_k (g_k − g_{k−1})] / ln n. `n`: a number, or (rows, 1).
     """
-    tiny = torch.finfo(order.rest.dtype).tiny
-    left = (n - torch.arange(order.rest.shape[-1], device=n.device)).clamp_(min=1)
-    mean = order.rest.clamp(min=tiny).log_() - left.to(order.rest.dtype).log_()
+    fine, device = order.rest.dtype, order.rest.device
+    tiny, ranks = torch.finfo(fine).tiny, order.rest.shape[-1]
+    if isinstance(n, int):
+        left, scale = torch.arange(n, n - ranks, -1, dtype=fine, device=device), max(math.log(n), tiny)
+    else:
+        left, scale = n - torch.arange(ranks, dtype=fine, device=device), n.to(fine).log().clamp_(min=tiny)
+    mean = order.rest.clamp(min=tiny).log_().sub_(left.clamp_(min=1).log_())
     before, after = mean[:, :-1], mean[:, 1:]
     logs = order.log_probs.clamp(min=-1e4)  # ln 0, times 0
-    gain = torch.addcmul(order.probs * (logs - before), order.rest[:, 1:], after - before)
-    return gain / n.to(gain.dtype).log().clamp_(min=tiny)
+    gain = torch.addcmul(order.probs * logs.sub_(before), order.rest[:, 1:], after - before)
+    return gain.div_(scale)
 
 
 def as_logits(scores: Tensor, probs: bool) -> Tensor:

@@ -153,7 +153,8 @@ class AdaptiveLogitsProcessor(LogitsProcessor):
 
 def measured(x: Tensor, choice: Choice) -> Step:
     """What a trace keeps of one step: k, the kept mass, the confidence of the kept set, the entropy in nats."""
-    order, n = choice.order, choice.n.to(choice.delta.dtype)
+    order = choice.order
+    n = torch.as_tensor(choice.n, dtype=choice.delta.dtype, device=x.device).reshape(-1, 1)
     stays = order.filled(choice.keep)
     k = stays.sum(-1)
     mass = (order.probs * stays).sum(-1)
