@@ -40,11 +40,11 @@ def label_leakage(
     for S in subsets(X.shape[1]):
         for values in {tuple(x[list(S)]) for x in X}:
             same = [i for i in range(len(X)) if tuple(X[i, list(S)]) == values]
-            prior = sum(p[i] * p_y[i] for i in same) / sum(p[i] for i in same)
+            prior = np.sum([p[i] * p_y[i] for i in same], axis=0) / sum(p[i] for i in same)
             joint = sum(p[i] * proba(S, X[i]) for i in same)
             if joint == 0:
                 continue
-            posterior = sum(p[i] * proba(S, X[i]) * p_y[i] for i in same) / joint
+            posterior = np.sum([p[i] * proba(S, X[i]) * p_y[i] for i in same], axis=0) / joint
             total += joint * sum(a * math.log(a / b) for a, b in zip(posterior, prior, strict=True) if a > 0)
     return total
 
@@ -159,7 +159,7 @@ def predict_rows(
     """
     masks, outputs = [], []
     for x in X:
-        mask = np.zeros(len(x), dtype=bool)
+        mask, output = np.zeros(len(x), dtype=bool), np.empty(0)
         for t in range(budget + 1):
             select, output, z = heads(np.where(mask, x, 0.0), mask)
             if z >= 0 or t == budget or mask.all():

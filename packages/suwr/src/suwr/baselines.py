@@ -10,11 +10,11 @@ from offprints.device import pick_device
 from offprints.seeding import isolated
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data  # pyrefly: ignore[missing-module-attribute]
 from torch import nn
 from torch.nn import functional as F
 
-from suwr.inputs import Scaling, columns_of, numbers, split_rows
+from suwr.inputs import Scaling, columns_of, numbers, seed_of, split_rows
 
 
 def _net(inputs: int, hidden: int, outputs: int, activation: type[nn.Module] = nn.ReLU) -> nn.Sequential:
@@ -49,9 +49,7 @@ class _Explainer(ClassifierMixin, BaseEstimator):
         self.classes_, index = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(message("y", "of at least two classes", f"one class, {self.classes_.tolist()[0]!r}"))
-        state = self.random_state
-        state = state if isinstance(state, np.random.RandomState) else np.random.RandomState(state)
-        seed = int(state.randint(2**31))
+        seed = seed_of(self.random_state)
         self._scaling = Scaling.of(X, columns_of(self))
         device = pick_device(self.device)
         rows, held = split_rows(len(X), index, self.validation_fraction, seed)
@@ -83,7 +81,7 @@ class _Explainer(ClassifierMixin, BaseEstimator):
         raise NotImplementedError
 
     def _train(self, x: torch.Tensor, y: torch.Tensor, rows: torch.Tensor, held: torch.Tensor) -> None:
-        self.n_updates_ = 0
+        self.n_updates_, best = 0, float("nan")
         for names, stage in self._stages(x.shape[1]):
             parameters = [p for name in names for p in self._nets[name].parameters()]
             optimizer = torch.optim.Adam(parameters, lr=self.lr, weight_decay=self.weight_decay)
@@ -122,10 +120,10 @@ class _Explainer(ClassifierMixin, BaseEstimator):
 
     def _rows(self, X: object) -> torch.Tensor:
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=0)
-        X = numbers(X, columns_of(self), False, warn=False)
+        rows = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=0)
+        rows = numbers(rows, columns_of(self), False, warn=False)
         weight = next(self._nets.parameters())
-        return torch.as_tensor(self._scaling.apply(X), dtype=weight.dtype, device=weight.device)
+        return torch.as_tensor(self._scaling.apply(rows), dtype=weight.dtype, device=weight.device)
 
     @torch.no_grad()
     def local_support(self, X: object) -> np.ndarray:
@@ -394,8 +392,8 @@ class GlobalSelector(ClassifierMixin, BaseEstimator):
 
     def _rows(self, X: object) -> np.ndarray:
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=0)
-        return self._scaling.apply(numbers(X, columns_of(self), False, warn=False))
+        rows = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=0)
+        return self._scaling.apply(numbers(rows, columns_of(self), False, warn=False))
 
     def local_support(self, X: object) -> np.ndarray:
         """(n, d) bool: the same in every row.

@@ -31,11 +31,11 @@ METHOD = Method(
     deviations=[
         "The network reads (x * mask, mask); the released code reads x * mask, where a true zero looks hidden.",
         "LayerNorm everywhere; the released separate networks have BatchNorm, which mixes rows.",
-        "The prediction where nothing is shown is the class frequencies (the mean), the optimum there, and not learned.",
+        "Where nothing is shown the prediction is the class frequencies (the mean): the optimum there, not learned.",
         "Exploration and warm-up last a share of max_epochs (a quarter, 65 %); the paper's 50 and 650 of 1000 epochs.",
-        "Synthetic sets: n = 4000 and 2500 updates of 128 rows; the paper: 10 000 rows, up to 1000 epochs of batch 1000.",
-        "Ours keeps its default learning rate and a price of 0.02 nats; peers choose theirs from {0.001, 0.003}, and pay "
-        "0.001 nats, where INVASE and REAL-X are most accurate (at 0.02 they select next to nothing).",
+        "Synthetic sets: 4000 rows, 2500 updates of 128 rows; the paper: 10 000 rows, up to 1000 epochs of batch 1000.",
+        "Ours keeps its default learning rate and a price of 0.02 nats; peers choose theirs from {0.001, 0.003} and "
+        "pay 0.001 nats, where INVASE and REAL-X are most accurate (at 0.02 they select next to nothing).",
         "No numbers of the paper's tables are quoted: it was read in its abstract and public summaries.",
     ],
 )
@@ -47,7 +47,7 @@ SETS = ("syn1", "syn2", "syn3", "syn4", "syn5", "syn6")
 @METHOD.claim(
     "front",
     where="Section 2",
-    says="A selector that leaks can beat the best honest one: XOR, no error from one feature, where honest ones have ln 2.",
+    says="A selector that leaks beats the best honest one: XOR, no error from one feature, where honest ones have ln 2.",
     expect=[
         exact("coded_loss", 0.0), exact("honest_loss", "ln2", tol=1e-9), exact("feature_nats", "ln2", tol=1e-9),
         exact("label_nats", "ln2", tol=1e-9),
@@ -130,7 +130,7 @@ def others_leak(seed: int, scale: Scale, device: str) -> experiments.Metrics:
 @METHOD.claim(
     "no-leak",
     where="Section 3",
-    says="SUWR never leaks: no violation in row-swap probes of trained models, no exact leakage of its own probabilities.",
+    says="SUWR never leaks: no violation in row-swap probes of trained models, no leakage of its own probabilities.",
     expect=[
         *(exact(f"violations_{name}", 0.0) for name in ("digits", "cancer", "syn4")),
         exact("feature_nats", 0.0, tol=1e-6),

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from offprints.checks import message, require_choice, require_range
@@ -76,8 +76,8 @@ def make_syn(name: str = "syn4", n: int = 10_000, d: int = 11, seed: int = 0, va
         below = x[:, 10] < 0
         log_odds = np.where(below, parts[low][0](x), parts[high][0](x))
         truth[:, 10] = True
-        truth[np.ix_(below, parts[low][1])] = True
-        truth[np.ix_(~below, parts[high][1])] = True
+        truth[:, parts[low][1]] |= below[:, None]
+        truth[:, parts[high][1]] |= ~below[:, None]
     with np.errstate(over="ignore"):
         one = 1 / (1 + np.exp(log_odds))
     y = (gen.random(n) < one).astype(np.int64)
@@ -101,8 +101,8 @@ def load_digits_grouped(size: int = 3) -> tuple[np.ndarray, np.ndarray, Patches]
     """scikit-learn's 8 x 8 digits (1797, 64) in [0, 1], their labels, and a `size` x `size` patch round every pixel."""
     from sklearn.datasets import load_digits
 
-    X, y = load_digits(return_X_y=True)
-    return X / 16.0, y, image_patches((8, 8), size)
+    found: Any = load_digits()
+    return found.data / 16.0, found.target, image_patches((8, 8), size)
 
 
 def load_idx(path: str | Path) -> np.ndarray:
@@ -137,22 +137,23 @@ def load_table(path: str | Path, target: str) -> tuple["object", np.ndarray]:
     import pandas as pd
 
     path = Path(path)
-    readers = {".csv": pd.read_csv, ".tsv": lambda p, **k: pd.read_csv(p, sep="\t", **k), ".parquet": pd.read_parquet}
-    require_choice(f"the suffix of {path}", path.suffix.lower(), readers)
-    options = {} if path.suffix.lower() == ".parquet" else {"encoding": "utf-8-sig"}
-    if options:
-        header = pd.read_csv(path, sep="\t" if path.suffix.lower() == ".tsv" else ",", header=None, nrows=1, **options)
+    kind = require_choice(f"the suffix of {path}", path.suffix.lower(), (".csv", ".tsv", ".parquet"))
+    if kind == ".parquet":
+        frame: Any = pd.read_parquet(path)
+    else:
+        separator, encoding = "\t" if kind == ".tsv" else ",", "utf-8-sig"
+        header: Any = pd.read_csv(path, sep=separator, encoding=encoding, header=None, nrows=1)
         names = [str(name).strip() for name in header.iloc[0]]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(message(str(path), "a table of distinct columns", f"{twice[0]!r} twice"))
-    frame = readers[path.suffix.lower()](path, **options)
+        frame = pd.read_csv(path, sep=separator, encoding=encoding)
     frame.columns = [str(name).strip() for name in frame.columns]
     require_choice(f"target in {path}", target, list(frame.columns))
     y = frame.pop(target)
     if y.isna().any():
         row = int(np.flatnonzero(y.isna())[0])
         raise ValueError(message(f"{target} in {path}", "present in every row", f"nothing in row {row + 2}"))
-    if text := [name for name in frame if not pd.api.types.is_numeric_dtype(frame[name])]:
+    if text := [str(name) for name in frame if not pd.api.types.is_numeric_dtype(frame[name])]:
         hint = "Encode them (one-hot) and give the columns of each as one of `groups`."
         raise ValueError(message(f"the features in {path}", "numeric", f"other values in {', '.join(text)}", hint))
     return frame, y.to_numpy()

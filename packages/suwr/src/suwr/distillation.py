@@ -1,6 +1,7 @@
 """Distil a black box: a selector that leaks nothing, fitted on its soft outputs."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from offprints.checks import message
@@ -26,10 +27,11 @@ def distill(
     Raises:
         TypeError: if the model has neither, or estimator and outputs are not of one kind.
     """
-    says: Callable[[object], object] | None = getattr(black_box, "predict_proba", None)
+    model: Any = black_box
+    says: Callable[[object], object] | None = getattr(model, "predict_proba", None)
     if says is None:
         regressor = isinstance(black_box, BaseEstimator) and is_regressor(black_box)
-        says = black_box.predict if regressor else black_box if callable(black_box) else None
+        says = model.predict if regressor else black_box if callable(black_box) else None
     if says is None:
         raise TypeError(
             message("black_box", "a classifier with predict_proba, a regressor or a function", type(black_box))

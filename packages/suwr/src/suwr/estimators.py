@@ -12,12 +12,12 @@ from offprints.device import pick_device
 from offprints.seeding import isolated, rng, spawn
 from sklearn.base import BaseEstimator, ClassifierMixin, OneToOneFeatureMixin, RegressorMixin, TransformerMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data  # pyrefly: ignore[missing-module-attribute]
 
 from suwr import enumeration, saving
 from suwr.fitting import History, Plan, Rows, train
 from suwr.inference import Unmasked, unmask
-from suwr.inputs import Scaling, check_parameters, columns_of, numbers, split_rows
+from suwr.inputs import Scaling, check_parameters, columns_of, numbers, seed_of, split_rows
 from suwr.narrative import Narrative, Session, narrate
 from suwr.path import SparsityPath, sweep
 from suwr.policy import SequentialPolicy
@@ -44,8 +44,9 @@ class _SUWR(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     _scaling: Scaling
 
     def __init__(
-        self, max_features: int | None = None, sparsity: float = 0.01, groups: Sequence[Sequence[int] | np.ndarray] | None = None,
-        feature_costs: Sequence[float] | None = None, step_size: int = 1, hidden: int = 100, layers: int = 3,
+        self, max_features: int | None = None, sparsity: float = 0.01,
+        groups: Sequence[Sequence[int] | np.ndarray] | None = None, feature_costs: Sequence[float] | None = None,
+        step_size: int = 1, hidden: int = 100, layers: int = 3,
         trunk: str = "shared", stop: str = "threshold", loss_scale: float = 10.0, lr: float = 1e-3,
         weight_decay: float = 1e-4, batch_size: int = 1000, max_epochs: int = 300, explore_epochs: int | None = None,
         patience: int | None = 100, validation_fraction: float = 0.2, baseline: str = "mean", step_input: bool = False,
@@ -78,7 +79,7 @@ class _SUWR(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.verbose = verbose
 
     def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
+        tags = super().__sklearn_tags__()  # pyrefly: ignore[missing-attribute]
         tags.input_tags.allow_nan = bool(self.allow_missing)
         return tags
 
@@ -89,8 +90,7 @@ class _SUWR(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         d = X.shape[1]
         units = unit_matrix(self.groups, d)
         costs = unit_costs(self.feature_costs, len(units))
-        self.seed_ = int(np.random.RandomState(self.random_state).randint(2**31)) if not isinstance(
-            self.random_state, np.random.RandomState) else int(self.random_state.randint(2**31))  # fmt: skip
+        self.seed_ = seed_of(self.random_state)
         self._scaling = Scaling.of(X, columns_of(self))
         informative = (units & ~self._scaling.constant).any(axis=1)
         self.budget_ = self._budget(len(units), int(informative.sum()))
@@ -108,9 +108,10 @@ class _SUWR(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 step_input=self.step_input, device=device, dtype=dtype,
             )  # fmt: skip
             self.policy_.prior.copy_(torch.as_tensor(prior, dtype=dtype))
-            data = [self._rows(X[index], y[index], device, dtype) if len(index) else None for index in (rows, held)]
+            kept = self._rows(X[rows], y[rows], device, dtype)
+            watched = self._rows(X[held], y[held], device, dtype) if len(held) else None
             self.history_ = (
-                train(self.policy_, data[0], data[1], self._space, plan, rng(self.seed_, device), bool(self.verbose))
+                train(self.policy_, kept, watched, self._space, plan, rng(self.seed_, device), bool(self.verbose))
                 if self.budget_
                 else History()
             )
@@ -144,12 +145,10 @@ class _SUWR(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     # ---- unmasking
 
     def _checked(self, X: object, fit: bool = False) -> np.ndarray:
-        smallest = 1 if fit else 0
-        X = validate_data(
-            self, X, reset=fit, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=smallest,
-            ensure_min_features=1,
+        rows = validate_data(
+            self, X, reset=fit, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=1 if fit else 0
         )  # fmt: skip
-        return numbers(X, columns_of(self), self.allow_missing, warn=fit)
+        return numbers(rows, columns_of(self), self.allow_missing, warn=fit)
 
     def _unmask(self, X: object, record: bool = False, stop: str | None = None) -> Unmasked:
         check_is_fitted(self)
@@ -300,7 +299,7 @@ class _SUWR(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         labels = [str(c) for c in self.classes_] if hasattr(self, "classes_") else None
         return grow(rows, decide, labels, columns_of(self), max_nodes)
 
-    def _readable(self, outputs: torch.Tensor) -> np.ndarray:
+    def _readable(self, outputs: torch.Tensor | None) -> np.ndarray:
         raise NotImplementedError
 
     # ---- keeping
@@ -433,8 +432,8 @@ class SUWRClassifier(ClassifierMixin, _SUWR):
         check_is_fitted(self)
         return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
-    def _readable(self, outputs: torch.Tensor) -> np.ndarray:
-        return torch.softmax(outputs.double(), dim=-1).cpu().numpy()
+    def _readable(self, outputs: torch.Tensor | None) -> np.ndarray:
+        return torch.softmax(_given(outputs), dim=-1).cpu().numpy()
 
 
 class SUWRRegressor(RegressorMixin, _SUWR):
@@ -476,8 +475,14 @@ class SUWRRegressor(RegressorMixin, _SUWR):
         """
         return self._readable(self._unmask(X).output)[:, 0]
 
-    def _readable(self, outputs: torch.Tensor) -> np.ndarray:
-        return outputs.double().cpu().numpy() * self.scale_ + self.mean_
+    def _readable(self, outputs: torch.Tensor | None) -> np.ndarray:
+        return _given(outputs).cpu().numpy() * self.scale_ + self.mean_
+
+
+def _given(outputs: torch.Tensor | None) -> torch.Tensor:
+    if outputs is None:
+        raise ValueError("outputs must be recorded, got None.")
+    return outputs.double()
 
 
 def _enough(X: np.ndarray) -> None:

@@ -40,7 +40,8 @@ class DiscreteProblem:
         costs: np.ndarray, forced: np.ndarray, classes: np.ndarray | None,
     ) -> None:  # fmt: skip
         self.support, self.weights, self.masks, self.classes_ = support, weights, masks, classes
-        self._costs, self._forced, self._loss = masks @ costs, masks[:, forced].all(axis=1), loss
+        self._costs: np.ndarray = masks @ costs
+        self._forced = [bool(row.all()) for row in masks[:, forced]]
         self._cells = [Cells.of(support, weights, target, mask, loss) for mask in masks]
         self.n_cells = sum(len(cells.mass) for cells in self._cells)
 
@@ -146,7 +147,7 @@ class DiscreteProblem:
         require_range("lam", lam, low=0)
         m, index = len(self.weights), {mask.tobytes(): k for k, mask in enumerate(self.masks)}
         value = np.empty((len(self.masks), m))
-        action = np.full((len(self.masks), m), -1)
+        action = np.full((len(self.masks), m), -1, dtype=np.int64)
         for k in range(len(self.masks) - 1, -1, -1):
             cells, mask = self._cells[k], self.masks[k]
             best = cells.loss + lam * self._costs[k] if self._forced[k] else np.full(len(cells.mass), np.inf)
@@ -157,7 +158,7 @@ class DiscreteProblem:
                 after = index.get(larger.tobytes())
                 if after is None:
                     continue
-                expected = np.bincount(cells.of_atom, self.weights * value[after], len(cells.mass)) / cells.mass
+                expected = np.bincount(cells.of_atom, self.weights * value[int(after)], len(cells.mass)) / cells.mass
                 better = expected < best - 1e-12
                 best, choice = np.where(better, expected, best), np.where(better, j, choice)
             value[k], action[k] = best[cells.of_atom], choice[cells.of_atom]
@@ -165,8 +166,8 @@ class DiscreteProblem:
         for atom in range(m):
             k = 0
             while action[k, atom] >= 0:
-                larger = self.masks[k].copy()
-                larger[action[k, atom]] = True
+                larger = np.array(self.masks[k])
+                larger[int(action[k, atom])] = True
                 k = index[larger.tobytes()]
             proba[atom, k] = 1.0
         return self._solution("sequential", lam, proba, action)

@@ -109,8 +109,9 @@ def _and_toy(lam: float, seed: int, epochs: int, device: str) -> SUWRRegressor:
 def no_leak(seed: int, epochs: int, n: int, syn_epochs: int, toy_epochs: int, probes: int, device: str) -> Metrics:
     """Violations among row-swap probes of three trained models; L_F of a toy model from its own mask probabilities."""
     digits, images, _ = _digits(seed, epochs, device)
-    X, y = load_breast_cancer(return_X_y=True)
-    cancer = _ours(seed, 60, device).fit(X, y)
+    data: Any = load_breast_cancer()
+    X = np.asarray(data.data)
+    cancer = _ours(seed, 60, device).fit(X, data.target)
     syn, (_, test) = fitted("suwr", "syn4", n, syn_epochs, seed, device), _draw("syn4", n, seed)
     found: Metrics = {
         f"violations_{name}": probes * _probed(model, rows, probes)
@@ -155,7 +156,7 @@ def leaks(seed: int, n: int, epochs: int, probes: int, label_rows: int, device: 
                 rates.append(control)
             if name == "syn4" and label_rows:
                 rows = slice(0, label_rows)
-                estimate = label_leakage(model, test.X[rows], test.y[rows], folds=2, repeats=2, n_bootstrap=200)
+                estimate = label_leakage(model, test.X[rows], test.y[rows], folds=2, n_bootstrap=200)
                 found[f"{method}_label_nats"] = estimate.gap
         found[f"control_{name}"] = max(rates)
     return found

@@ -55,8 +55,8 @@ class History:
 
     Attributes:
         epoch: which one.
-        cost: loss_scale * loss + sparsity * price of the deployed (greedy) policy on the validation rows, or, where there
-            are none, of the last training batch in expectation.
+        cost: loss_scale * loss + sparsity * price of the deployed (greedy) policy on the validation rows, or, where
+            there are none, of the last training batch in expectation.
         n_units: mean number of units that the deployed policy reveals there, or the expected number in the batch.
         best: the epoch whose weights were kept.
         updates: optimiser steps in all.
@@ -91,7 +91,7 @@ def train(
     Dropout draws from the global generator: call it inside `offprints.seeding.isolated`.
     """
     optimizer = torch.optim.Adam(policy.parameters(), lr=plan.lr, weight_decay=plan.weight_decay)
-    history, best, kept = History(), float("inf"), None
+    history, best, kept, cost, count = History(), float("inf"), None, 0.0, 0.0
     every = max(1, plan.max_epochs // 60)
     epochs: Iterable[int] = range(plan.max_epochs)
     for epoch in track(epochs, "suwr", plan.max_epochs) if verbose else epochs:
@@ -110,13 +110,13 @@ def train(
             parts.total.backward()
             optimizer.step()
             history.updates += 1
+            if validation is None:
+                units = (rolled.stop_prob * rolled.reached.to(rolled.stop_prob.dtype).cumsum(dim=1)).sum(dim=1) - 1
+                cost, count = float(parts.expected.detach()), float(units.mean().detach())
         if epoch % every and epoch < plan.max_epochs - 1:
             continue
         policy.eval()
-        if validation is None:
-            units = (rolled.stop_prob * rolled.reached.to(rolled.stop_prob.dtype).cumsum(dim=1)).sum(dim=1) - 1
-            cost, count = float(parts.expected.detach()), float(units.mean().detach())
-        else:
+        if validation is not None:
             cost, count = deployed_cost(policy, validation, space, plan)
         history.epoch.append(epoch)
         history.cost.append(cost)

@@ -5,7 +5,7 @@ rows, and every matrix product has the same shape, and therefore the same roundi
 kept up to date: revealing feature j adds x_j W[:, j] + W[:, d + j] to its pre-activation, O(h) instead of O(d h).
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from offprints.checks import require_choice, require_range, require_shape
@@ -43,7 +43,8 @@ class _Layers:
 
     def __init__(self, policy: SequentialPolicy) -> None:
         self.policy, d = policy, policy.n_features
-        first = [body[0] for body in policy.bodies]
+        self.bodies: list[Any] = list(policy.bodies)
+        first = [body[0] for body in self.bodies]
         weights = torch.cat([layer.weight for layer in first]).detach()
         self.bias = torch.cat([layer.bias for layer in first]).detach()
         self.values, self.presence = weights[:, :d].t().contiguous(), weights[:, d : 2 * d].t().contiguous()
@@ -53,7 +54,7 @@ class _Layers:
     def trunks(self, pre: torch.Tensor) -> list[torch.Tensor]:
         """(n, bodies * h) pre-activations -> what each trunk says."""
         said = []
-        for part, body in zip(pre.split(self.hidden, dim=1), self.policy.bodies, strict=True):
+        for part, body in zip(pre.split(self.hidden, dim=1), self.bodies, strict=True):
             norm = body[1]
             part = torch.tanh(F.layer_norm(part, norm.normalized_shape, norm.weight, norm.bias, norm.eps))
             for deep in list(body)[3:]:

@@ -63,10 +63,21 @@ def check_parameters(model: "_SUWR") -> None:
         pass
 
 
+def seed_of(random_state: int | np.random.RandomState | None) -> int:
+    """A seed: drawn from the state (from the operating system for None)."""
+    fresh = not isinstance(random_state, np.random.RandomState)
+    state = np.random.RandomState(random_state) if fresh else random_state
+    return int(state.randint(2**31))
+
+
 def columns_of(model: object) -> list[str]:
     """Names of the columns: those of the frame that was fitted, else x0, x1, ..."""
     names = getattr(model, "feature_names_in_", None)
-    return [str(name) for name in names] if names is not None else [f"x{j}" for j in range(model.n_features_in_)]
+    return (
+        [str(name) for name in names]
+        if names is not None
+        else [f"x{j}" for j in range(getattr(model, "n_features_in_", 0))]
+    )
 
 
 def numbers(X: np.ndarray, names: list[str], allow_missing: bool, warn: bool) -> np.ndarray:
@@ -132,7 +143,7 @@ class Scaling(NamedTuple):
 
 def split_rows(n: int, labels: np.ndarray | None, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows for training and for early stopping; stratified by hard labels where every class allows it."""
-    held = int(round(fraction * n))
+    held = round(fraction * n)
     if held == 0:
         return np.arange(n), np.array([], dtype=int)
     from sklearn.model_selection import train_test_split

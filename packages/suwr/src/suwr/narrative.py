@@ -1,7 +1,7 @@
 """What was looked at, in which order, and what was thought after each step; and the same asked step by step."""
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from offprints.checks import message, require_shape
@@ -91,7 +91,7 @@ class Narrative:
         return pd.DataFrame(rows)
 
 
-def _shown(feature: object, value: object) -> str:
+def _shown(feature: Any, value: Any) -> str:
     if isinstance(feature, str):
         return f"{feature} = {value:.4g}"
     pairs = list(zip(feature, value, strict=True))

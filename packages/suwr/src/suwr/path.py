@@ -72,7 +72,7 @@ def sweep(model: "_SUWR", X: object, y: object, sparsities: Sequence[float], tes
         raise ValueError(message("sparsities", "at least one price", "none"))
     prices = sorted({float(require_range("sparsities", price, low=0)) for price in sparsities})
     require_range("test_fraction", test_fraction, low=0, high=1, low_open=True, high_open=True)
-    X, y = indexable(X, y)
+    X, y = indexable(X, y)  # pyrefly: ignore[not-iterable]
     seed = model.random_state if isinstance(model.random_state, int) else 0
     stratify = y if is_classifier(model) and np.unique(np.asarray(y), return_counts=True)[1].min() >= 2 else None
     X_fit, X_held, y_fit, y_held = train_test_split(X, y, test_size=test_fraction, random_state=seed, stratify=stratify)

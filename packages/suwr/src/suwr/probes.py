@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from offprints.checks import message, require_choice, require_range
@@ -134,7 +135,8 @@ def probe_selector(
         gaps, p = (found != masks).any(axis=1).astype(float), None
         hits = gaps > 0
     elif kind == "probability":
-        own, theirs = (np.asarray(selector.mask_probability(table.rows(rows), masks), float) for rows in (x, other))
+        exposed: Any = selector
+        own, theirs = (np.asarray(exposed.mask_probability(table.rows(rows), masks), float) for rows in (x, other))
         if own.shape != (count,) or theirs.shape != (count,) or not np.isfinite([own, theirs]).all():
             raise ValueError(message("mask_probability", f"finite numbers of shape ({count},)", own.shape))
         gaps, found, p = np.abs(own - theirs), None, None
@@ -217,7 +219,7 @@ def _sampled(
         drawn = ask(selector, table, np.repeat(np.stack([x[i], other[i]]), n_draws, axis=0))
         hits = (drawn == masks[i]).all(axis=1)
         a, b = int(hits[:n_draws].sum()), int(hits[n_draws:].sum())
-        law = hypergeom(2 * n_draws, a + b, n_draws)
+        law: Any = hypergeom(2 * n_draws, a + b, n_draws)
         outcomes = np.arange(max(0, a + b - n_draws), min(a + b, n_draws) + 1)
         weights = law.pmf(outcomes)
         p[i] = min(1.0, weights[weights <= law.pmf(a) * (1 + 1e-7)].sum())

@@ -1,6 +1,6 @@
-"""Label leakage from data: does the mask say more about the label than the values it shows? (Section 2)"""
+"""Label leakage from data: does the mask say more about the label than the values it shows? (Section 2)."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from offprints.checks import message, require_choice, require_range
@@ -22,30 +22,35 @@ class LabelLeakage(NamedTuple):
     Attributes:
         gap: surrogate - informed, an estimate of L_Y (for the log-loss).
         interval: its 95 % bootstrap interval over rows.
-        informed: loss of q1(y | x_S, S), trained on the selector's own masks.
-        surrogate: loss of q0(y | x_S), trained on masks that know nothing of their row, on the same masked rows.
+        informed: loss of q1(y | x_S, S), from the masks that the selector chose.
+        surrogate: loss of q0(y | x_S), from masks that know nothing of their row, on the same masked rows.
+        least: gaps up to this are taken for noise of the fits, which the interval does not hold.
     """
 
     gap: float
     interval: tuple[float, float]
     informed: float
     surrogate: float
+    least: float
 
     @property
     def leaks(self) -> bool:
-        """Whether the gap is positive beyond its interval."""
-        return self.interval[0] > 0
+        """Whether the whole interval of the gap lies above `least`."""
+        return self.interval[0] > self.least
 
 
 def label_leakage(
-    selector: Selector, X: object, y: object, *, surrogate: str = "permuted", repeats: int = 4, folds: int = 5,
-    model: "BaseEstimator | None" = None, n_bootstrap: int = 1000, random_state: int = 0,
+    selector: Selector, X: object, y: object, *, surrogate: str = "permuted", repeats: int = 2, folds: int = 5,
+    model: "BaseEstimator | None" = None, n_bootstrap: int = 1000, least: float = 0.01,
+    random_state: int = 0,
 ) -> LabelLeakage:  # fmt: skip
     """Cross-fitted gap CE(q0) - CE(q1) on rows masked by the selector.
 
-    q1 learns from (x_S, S) with the selector's masks; q0 from masks that are independent of their row, so that it
-    estimates p(y | x_S), as the EVAL-X network does. Without leakage the two agree. Predicting y from the mask alone would
-    prove nothing: the mask of an honest sequential selector may depend on what it shows.
+    q1(y | x_S, S) is learnt from rows with the masks that the selector chose, q0(y | x_S) from rows with masks that are
+    independent of their row, as the EVAL-X network is. Both are one model with an input that says whether the mask was
+    chosen, so that they differ only where the choice itself tells something: two models fitted apart differ in how well
+    they know the selector's usual masks, and accuse honest selectors. Predicting y from the mask alone would prove
+    nothing: the mask of an honest sequential selector may depend on what it shows.
 
     Args:
         selector: see `probe_selector`.
@@ -53,10 +58,11 @@ def label_leakage(
         y: (n,) labels, or numbers.
         surrogate: where q0's masks come from: "permuted" (the selector's masks of other rows) or "random" (as many
             features, drawn uniformly).
-        repeats: masks of each training row for q0; more make it the better learner and the test the more cautious.
+        repeats: masks of each training row for q0.
         folds: of the cross-fitting.
         model: a scikit-learn model that takes NaN as hidden; None: histogram gradient boosting.
         n_bootstrap: resamples of rows.
+        least: smallest gap that counts; fits to honest selectors differ by some thousandths.
         random_state: of folds, masks, models and resamples.
 
     Raises:
@@ -68,6 +74,7 @@ def label_leakage(
     require_choice("surrogate", surrogate, SURROGATES)
     require_range("repeats", repeats, low=1, integer=True)
     require_range("folds", folds, low=2, high=len(table.values), integer=True)
+    require_range("least", least, low=0)
     require_range("n_bootstrap", n_bootstrap, low=100, integer=True)
     target = np.asarray(y)
     if target.shape != (len(table.values),):
@@ -78,22 +85,26 @@ def label_leakage(
     model, discrete = _model(model, target, spawn(random_state, 1)[0] % 2**31)
     gen, losses = rng(random_state), np.empty((2, len(values)))
     if discrete:
-        least = np.unique(target, return_counts=True)[1].min()
-        require_range("folds", folds, high=int(least), because="the rows of the rarest class")
+        rarest = np.unique(target, return_counts=True)[1].min()
+        require_range("folds", folds, high=int(rarest), because="the rows of the rarest class")
     splitter = (StratifiedKFold if discrete else KFold)(folds, shuffle=True, random_state=random_state % 2**31)
     own = np.where(masks, values, np.nan)
     for train, test in splitter.split(values, target):
-        blind = [np.where(_blind(masks[train], surrogate, gen), values[train], np.nan) for _ in range(repeats)]
-        for place, (rows, labels) in enumerate(
-            ((np.concatenate(blind), np.tile(target[train], repeats)), (own[train], target[train]))
-        ):
-            losses[place, test] = _losses(clone(model).fit(rows, labels), own[test], target[test], discrete)
+        rows = [np.where(_blind(masks[train], surrogate, gen), values[train], np.nan) for _ in range(repeats)]
+        rows = np.concatenate([*rows, own[train]])
+        chosen = np.repeat([0.0, 1.0], [repeats * len(train), len(train)])
+        used = ~np.isnan(rows).all(axis=0)  # a column that is never shown says nothing
+        fitted = clone(model).fit(np.column_stack([rows[:, used], chosen]), np.tile(target[train], repeats + 1))
+        for flag in (0, 1):
+            asked = np.column_stack([own[test][:, used], np.full(len(test), float(flag))])
+            losses[flag, test] = _losses(fitted, asked, target[test], discrete)
     if not discrete:
         losses /= target.var() or 1.0
     gaps = losses[0] - losses[1]
     means = gaps[gen.integers(0, len(gaps), (n_bootstrap, len(gaps)))].mean(axis=1)
     low, high = np.quantile(means, (0.025, 0.975))
-    return LabelLeakage(float(gaps.mean()), (float(low), float(high)), float(losses[1].mean()), float(losses[0].mean()))
+    informed, blind = (float(losses[flag].mean()) for flag in (1, 0))
+    return LabelLeakage(float(gaps.mean()), (float(low), float(high)), informed, blind, least)
 
 
 def _model(model: "BaseEstimator | None", target: np.ndarray, seed: int) -> tuple["BaseEstimator", bool]:
@@ -112,7 +123,7 @@ def _blind(masks: np.ndarray, surrogate: str, gen: np.random.Generator) -> np.nd
     return gen.random(masks.shape).argsort(axis=1).argsort(axis=1) < gen.permutation(masks.sum(axis=1))[:, None]
 
 
-def _losses(fitted: "BaseEstimator", rows: np.ndarray, target: np.ndarray, discrete: bool) -> np.ndarray:
+def _losses(fitted: Any, rows: np.ndarray, target: np.ndarray, discrete: bool) -> np.ndarray:
     if not discrete:
         return (fitted.predict(rows) - target) ** 2
     proba = fitted.predict_proba(rows)
