@@ -108,7 +108,7 @@ def test_2_a_whole_fno_is_the_same_on_a_grid():
     plain = GridFNO(2, 1, 4, modes, dtype=DOUBLE)
     state = {name: x for name, x in ours.state_dict().items() if not name.startswith(("in_", "out_"))}
     for name in state:
-        if name == "lift.weight" or name.startswith("pointwise") and name.endswith("weight"):
+        if name == "lift.weight" or (name.startswith("pointwise") and name.endswith("weight")):
             state[name] = state[name][..., None, None]
     plain.load_state_dict(state)
     u = noise(3, 2, *sizes)

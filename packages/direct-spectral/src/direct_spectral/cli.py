@@ -159,14 +159,14 @@ def build(options: argparse.Namespace, train: Data) -> PointOperator:
     modes, width = options.modes or modes, options.width or width
     channels = train["u"].shape[-1] * (1 + train["u"].is_complex())
     out = train["y"].shape[-1] * (1 + train["y"].is_complex())
-    kind = MODELS[options.model]
+    kind: Callable[..., PointOperator] = MODELS[options.model]
     if kind is SFNODSE:
         if options.problem != "shallow-water":
             raise ValueError("--model sfno-dse is for --problem shallow-water (points on the sphere).")
         return SFNODSE(channels, out, width, modes, coordinates="xyz", quadrature=options.quadrature)
     dim = 2 if "axes_x" in train else train["points"].shape[-1]
     bounds = FIXED.get(options.problem) or fit_bounds(train["points"], margin=0.1)
-    common = {"bounds": bounds, "periodic": PERIODIC[options.problem]}
+    common: dict = {"bounds": bounds, "periodic": PERIODIC[options.problem]}
     if kind is PointMLP:
         return PointMLP(dim, channels, out, 4 * width, **common)
     if kind in (FNODSE, FFNODSE, UFNODSE):
