@@ -7,6 +7,7 @@ pass over the vocabulary finds them, and no sort of it is needed.
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from offprints.checks import message
 from offprints.device import float_dtype
@@ -88,12 +89,11 @@ def ranked(x: Tensor, floor: float | Tensor, least: int) -> Ranked:
     x = x.contiguous()
     weights = _weights(x, top)
     level = weights.sum(-1, keepdim=True) * (SLACK * floor)
-    above = (weights - level.to(x.dtype)).relu_()  # positive where chosen; faster than a comparison
-    at, counts = _places(above)
+    at, counts = _above(weights, level.to(x.dtype))
     if min(counts, default=least) < least:
         few = torch.tensor(counts, device=x.device)[:, None] < least
         last = x.topk(min(least, x.shape[-1]), dim=-1).values[:, -1:]
-        at, counts = _places((above > 0) | (few & (x >= last)))
+        at, counts = _above(((weights > level.to(x.dtype)) | (few & (x >= last))).to(x.dtype), torch.zeros_like(top))
     outside = weights.flatten().index_fill_(0, at, 0.0).view_as(x).sum(-1, keepdim=True)
     values, ids, lengths = _rows_of(x, at, counts)
     values, order = torch.sort(values, dim=-1, descending=True, stable=True)
@@ -110,13 +110,16 @@ def _weights(x: Tensor, top: Tensor) -> Tensor:
     return shifted.exp_() if x.dtype == torch.float64 else shifted.mul_(LOG2_E).exp2_()
 
 
-def _places(above: Tensor) -> tuple[Tensor, list[int]]:
-    """Flat places of what is not 0, and how many there are in each row."""
-    at = above.flatten().nonzero()[:, 0]
-    if len(above) == 1:
+def _above(weights: Tensor, level: Tensor) -> tuple[Tensor, list[int]]:
+    """Flat places of what exceeds the level of its row, and how many there are in each row."""
+    if weights.device.type == "cpu":  # five times as fast as a comparison and nonzero() of torch
+        at = torch.from_numpy(np.flatnonzero(weights.numpy() > level.numpy()))
+    else:
+        at = (weights > level).flatten().nonzero()[:, 0]
+    if len(weights) == 1:
         return at, [len(at)]
-    rows = torch.div(at, above.shape[1], rounding_mode="floor")
-    return at, torch.bincount(rows, minlength=len(above)).tolist()
+    rows = torch.div(at, weights.shape[1], rounding_mode="floor")
+    return at, torch.bincount(rows, minlength=len(weights)).tolist()
 
 
 def _rows_of(x: Tensor, at: Tensor, counts: list[int]) -> tuple[Tensor, Tensor, Tensor | None]:
