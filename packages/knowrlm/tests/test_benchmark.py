@@ -297,6 +297,11 @@ def test_simulate_on_the_command_line(tmp_path, capsys):
 def test_errors_on_the_command_line(tmp_path, capsys):
     assert main(["plate", "--parent", "MKV", "--sites", "W2"]) == 2
     assert "residue at site 2 must be 'W', got 'K'" in capsys.readouterr().err
+    for lacking in (["plate", "--sites", "3"], ["plate", "--parent", "MKV"], ["simulate"], []):
+        with pytest.raises(SystemExit) as stopped:
+            main(lacking)
+        assert stopped.value.code == 2
+        assert "required" in capsys.readouterr().err
     for wrong in ("V3:AC", "3"):
         assert main(["plate", "--parent", "MKV", "--sites", "3", "--allowed", wrong]) == 2
         assert "--allowed must be <site>:<residues>" in capsys.readouterr().err

@@ -140,6 +140,10 @@ def test_repeats_are_averaged_and_warn_only_when_they_disagree():
         codes, values = kr.read_measurements(frame(["VTD", "ATD", "VTD"], [1.0, 5.0, 2.0]), SPACE)
     assert SPACE.decode(codes) == ["VTD", "ATD"]
     assert values.tolist() == [1.5, 5.0]
+    for bad in (frame(["VTD", "VTD"], [1.0, 2.0]), frame(["VTD", "ATD"], [1.0, np.nan])):
+        with pytest.warns(kr.MeasurementWarning) as caught:
+            kr.read_measurements(bad, SPACE)
+        assert [warning.filename for warning in caught] == [__file__]  # the line of the caller
     codes, values = kr.read_measurements(frame(["VTD", "VTD"], [1.0, 1.0]), SPACE)
     assert values.tolist() == [1.0]
 

@@ -9,6 +9,7 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
+from knowrlm.exports import _single_steps
 from offprints.seeding import rng
 
 SITES = ["V39", "D40", "G41", "V54"]
@@ -109,6 +110,15 @@ def test_whole_sequences():
         kr.Landscape.from_frame(pd.DataFrame({"variant": [], "fitness": []}))
 
 
+def test_sites_are_worked_out_for_a_parent_that_is_given():
+    frame = pd.DataFrame({"variant": ["T4S", "V3A;D5E"], "fitness": [1.0, 2.0]})
+    landscape = kr.Landscape.from_frame(frame, parent="MKVTDYGW")
+    assert landscape.space.sites == (3, 4, 5)
+    assert landscape.space.decode(landscape.codes) == ["VSD", "ATE"]
+    wide = kr.Landscape.from_frame(frame, parent="MKVTDYGW", sites=[2, 3, 4, 5])
+    assert wide.space.decode(wide.codes) == ["KVSD", "KATE"]
+
+
 def test_aav_from_a_file_of_its_format(tmp_path):
     gen = rng(0)
     parent = "MAADGYLPDW"
@@ -189,6 +199,20 @@ def test_the_typed_ontology():
     (subcategory,) = ontology.successors(scale)
     assert ontology.nodes[subcategory]["kind"] == "subcategory"
     assert nx.is_directed_acyclic_graph(ontology)
+
+
+def test_pairs_one_residue_apart_are_all_found():
+    codes = np.unique(kr.VariantSpace("ACD", [1, 2, 3], allowed="ACDE").sample(40, rng(2)), axis=0)
+    found = {(min(i, j), max(i, j), site) for i, j, site in _single_steps(codes).tolist()}
+    differ = codes[:, None] != codes[None]
+    wanted = {
+        (i, j, int(differ[i, j].argmax()))
+        for i in range(len(codes))
+        for j in range(i + 1, len(codes))
+        if differ[i, j].sum() == 1
+    }
+    assert found == wanted
+    assert len(_single_steps(codes)) == len(wanted) > 20
 
 
 def test_weights_of_categories_are_learned():

@@ -82,10 +82,11 @@ def test_a_spreadsheet_as_people_keep_it(tmp_path):
 def test_a_text_file_as_spreadsheets_export_it(tmp_path):
     """A byte-order mark, Windows line ends, a separator at the end of each row, a blank last line."""
     path = tmp_path / "plate.csv"
-    path.write_bytes(b"\xef\xbb\xbfvariant,fitness,\r\nVTD,1,\r\nATD,2,\r\n\r\n")
-    evolution = kr.DirectedEvolution("MKVTDYGW", [3, 4, 5]).tell(path)
-    assert evolution.space.decode(evolution.codes) == ["VTD", "ATD"]
-    assert evolution.fitness.tolist() == [1.0, 2.0]
+    for header in (b"variant,fitness,", b"variant,fitness"):
+        path.write_bytes(b"\xef\xbb\xbf" + header + b"\r\nVTD,1,\r\nATD,2,\r\n\r\n")
+        evolution = kr.DirectedEvolution("MKVTDYGW", [3, 4, 5]).tell(path)
+        assert evolution.space.decode(evolution.codes) == ["VTD", "ATD"]
+        assert evolution.fitness.tolist() == [1.0, 2.0]
 
 
 @pytest.mark.parametrize("kind", ["csv", "xlsx"])
