@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from knowrlm.predictor import MODELS
 from knowrlm.sampling import rows_in, variant_pool
 from offprints.seeding import rng
 
@@ -99,6 +100,14 @@ def test_the_global_generator_is_left_alone():
     advance(campaign(), 2).recommend()
     assert torch.equal(before[0], torch.get_rng_state())
     assert (before[1] == np.random.get_state()[1]).all()
+
+
+def test_no_model_of_the_ensemble_draws_from_the_global_generator():
+    x, before = rng(0).normal(size=(12, 3)), np.random.get_state()
+    kr.EnsemblePredictor(list(MODELS), folds=2).fit(x, x[:, 0])
+    after = np.random.get_state()
+    assert (after[1] == before[1]).all()
+    assert after[2] == before[2]
 
 
 def test_it_finds_more_than_chance():

@@ -6,7 +6,7 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 from offprints.checks import Problems, require_choice, require_range
-from offprints.seeding import spawn
+from offprints.seeding import isolated, spawn
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.ensemble import ExtraTreesRegressor, GradientBoostingRegressor, RandomForestRegressor
 from sklearn.exceptions import ConvergenceWarning
@@ -109,7 +109,10 @@ class EnsemblePredictor(RegressorMixin, BaseEstimator):
         target = (y - self.mean_) / self.scale_
         seeds = dict(zip(names, spawn(int(self.random_state), len(names)), strict=True))
         models = {name: MODELS[name](max(1, len(y) - len(y) // 2 - 1), seeds[name] % 2**32) for name in names}
-        with warnings.catch_warnings():
+        with (
+            isolated(int(self.random_state)),
+            warnings.catch_warnings(),
+        ):  # SVR draws a number from numpy's global state
             warnings.simplefilter("ignore", ConvergenceWarning)  # a model that does not converge is ranked by its error
             if len(y) >= 3 and self.top < len(names):
                 folds = KFold(min(self.folds, len(y)), shuffle=True, random_state=int(self.random_state) % 2**32)
