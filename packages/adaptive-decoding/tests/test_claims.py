@@ -1,8 +1,8 @@
 """The path of every claim and figure, at smoke scale."""
 
 import pytest
-from adaptive_decoding.arithmetic import FIRST, problems
 from adaptive_decoding.claims import METHOD
+from adaptive_decoding.experiments_arithmetic import FIRST, problems
 from adaptive_decoding.reasoning import read_answer
 from offprints.claims import Runs, Scale
 from offprints.testing import run_smoke

@@ -9,7 +9,7 @@ import pytest
 import torch
 from adaptive_decoding import _reference as reference
 from adaptive_decoding.calibration import mean_size
-from adaptive_decoding.models import letters
+from adaptive_decoding.experiments_models import letters
 from adaptive_decoding.report import estimate
 
 PROMPTS = ["hello there", "ab", "a longer prompt with words", "zz top"]

@@ -8,8 +8,8 @@ import pytest
 import torch
 import transformers
 from adaptive_decoding.distance import feature_mauve
+from adaptive_decoding.experiments_models import letters, tiny
 from adaptive_decoding.metrics import log_likelihoods
-from adaptive_decoding.models import letters, tiny
 
 GEN = np.random.default_rng(0)
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 import transformers
 from adaptive_decoding import _reference as reference
-from adaptive_decoding.models import precise_head
+from adaptive_decoding.experiments_models import precise_head
 from offprints.seeding import isolated
 from transformers import LogitsProcessorList
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 from adaptive_decoding.cli import main
+from adaptive_decoding.experiments_texts import documentation, plain
 from adaptive_decoding.reasoning import same_number
-from adaptive_decoding.texts import documentation, plain
 
 # ---- files
 

@@ -1,11 +1,11 @@
-"""The paper's claims and how each is measured; the runs themselves are in `experiments` and `arithmetic`."""
+"""The paper's claims and how each is measured; the runs themselves are in `experiments` and `experiments_arithmetic`."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from offprints.claims import Method, Runs, Scale, best, exact, greater, less, monotone
 
-from adaptive_decoding import arithmetic, experiments, figures
+from adaptive_decoding import experiments, experiments_arithmetic, figures
 from adaptive_decoding.experiments import EPSILONS, EVERY, SAMPLINGS, label
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def balance(seed: int, scale: Scale, device: str) -> experiments.Metrics:
 )
 def reasoning(seed: int, scale: Scale, device: str) -> experiments.Metrics:
     """Accuracy of every decoder on the same word problems."""
-    return arithmetic.accuracy(seed, scale.model, scale.items, scale.steps, scale.batch, scale.resamples)
+    return experiments_arithmetic.accuracy(seed, scale.model, scale.items, scale.steps, scale.batch, scale.resamples)
 
 
 @METHOD.claim(

@@ -11,10 +11,10 @@ from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 from adaptive_decoding.candidates import candidate_mask
 from adaptive_decoding.decoders import make_decoder
 from adaptive_decoding.distance import feature_mauve
+from adaptive_decoding.experiments_models import Bench, bench, prompts_of
 from adaptive_decoding.generation import Continuation, continuations, end_ids, padded
 from adaptive_decoding.increments import confidence_increments
 from adaptive_decoding.metrics import cosines, diversity
-from adaptive_decoding.models import Bench, bench, prompts_of
 from adaptive_decoding.processor import AdaptiveLogitsProcessor
 
 Metrics = dict[str, float | list[float]]

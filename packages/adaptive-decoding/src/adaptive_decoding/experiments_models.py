@@ -10,8 +10,8 @@ import torch
 from offprints.seeding import isolated, rng
 from offprints.testing import offline_encoder, offline_lm
 
+from adaptive_decoding.experiments_texts import articles, documentation
 from adaptive_decoding.metrics import Embed, SentenceEncoder
-from adaptive_decoding.texts import articles, documentation
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

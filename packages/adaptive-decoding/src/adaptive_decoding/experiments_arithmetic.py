@@ -6,7 +6,7 @@ from offprints.seeding import rng
 
 from adaptive_decoding.data import Question
 from adaptive_decoding.experiments import EVERY, Metrics, label
-from adaptive_decoding.models import bench
+from adaptive_decoding.experiments_models import bench
 from adaptive_decoding.reasoning import evaluate_reasoning
 
 NAMES = ("Tom", "Mia", "Sam", "Eva", "Leo", "Zoe", "Max", "Ida")
