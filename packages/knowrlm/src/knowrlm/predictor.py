@@ -109,10 +109,8 @@ class EnsemblePredictor(RegressorMixin, BaseEstimator):
         target = (y - self.mean_) / self.scale_
         seeds = dict(zip(names, spawn(int(self.random_state), len(names)), strict=True))
         models = {name: MODELS[name](max(1, len(y) - len(y) // 2 - 1), seeds[name] % 2**32) for name in names}
-        with (
-            isolated(int(self.random_state)),
-            warnings.catch_warnings(),
-        ):  # SVR draws a number from numpy's global state
+        # SVR draws a number from numpy's global generator, whatever its arguments
+        with isolated(int(self.random_state)), warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # a model that does not converge is ranked by its error
             if len(y) >= 3 and self.top < len(names):
                 folds = KFold(min(self.folds, len(y)), shuffle=True, random_state=int(self.random_state) % 2**32)
