@@ -134,6 +134,14 @@ def test_prompts_are_checked(tiny):
             ad.continuations(*tiny, ["a"], greedy, **{name: 0})
 
 
+def test_encoders_are_refused(tiny):
+    _, tokenizer = tiny
+    sizes = {"vocab_size": 97, "d_model": 16, "d_ff": 16, "num_layers": 1, "num_heads": 2, "d_kv": 8}
+    model = transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes))
+    with pytest.raises(ValueError, match="model must be decoder only, got an encoder with a decoder"):
+        ad.continuations(model, tokenizer, ["a"], ad.make_decoder("greedy"))
+
+
 def test_contrastive_search_is_its_equation(tiny):
     model, _ = tiny
     ids = torch.tensor([[0, 0, 40, 50, 60], [40, 41, 42, 43, 44]])

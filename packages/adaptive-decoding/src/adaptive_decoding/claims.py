@@ -1,4 +1,4 @@
-"""The paper's claims and how each is measured; the runs themselves are in `experiments` and `experiments_arithmetic`."""
+"""The paper's claims and how each is measured; the runs themselves are in the `experiments` modules."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING

@@ -161,11 +161,14 @@ def continuations(
 
     Raises:
         TypeError: if a kind is wrong.
-        ValueError: if a number is out of range; naming the prompt that is empty or too long.
+        ValueError: if a number is out of range or the model has an encoder; naming the prompt that is empty or too
+            long.
     """
     require_range("max_new_tokens", max_new_tokens, low=1, integer=True)
     require_range("batch_size", batch_size, low=1, integer=True)
     require_range("seed", seed, low=0, integer=True)
+    if getattr(model.config, "is_encoder_decoder", False):
+        raise ValueError(message("model", "decoder only", "an encoder with a decoder", "Use its generate()."))
     ids = encoded(tokenizer, prompts, max_new_tokens, context_of(model))
     found = []
     for start in track(range(0, len(ids), batch_size), desc=decoder.name):

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 
-class Continuation:
+class Generation:
     """Tells whether a call goes on with the generation of the call before, from the ids that both were given.
 
     It does if there is one more token, as many rows, and the same prompts (the ids of the first call). In a beam search

@@ -7,7 +7,7 @@ from offprints.checks import require_kind, require_range
 from torch import Tensor
 from transformers import LogitsProcessor
 
-from adaptive_decoding.lifecycle import Continuation
+from adaptive_decoding.lifecycle import Generation
 from adaptive_decoding.processor import checked_scores
 from adaptive_decoding.ranking import checked_top, upcast
 
@@ -45,11 +45,11 @@ class MirostatLogitsProcessor(LogitsProcessor):
         self.pad_token_id = pad_token_id
         self.mu: Tensor | None = None
         self._kept: Tensor | None = None
-        self._generation = Continuation()
+        self._generation = Generation()
 
     def reset(self) -> None:
         """Forget the generation at hand."""
-        self.mu, self._kept, self._generation = None, None, Continuation()
+        self.mu, self._kept, self._generation = None, None, Generation()
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """(batch, length) ids so far and (batch, V) scores -> (batch, V) scores of the same dtype, on the same device.

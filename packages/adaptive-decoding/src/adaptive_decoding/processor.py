@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import LogitsProcessor
 
 from adaptive_decoding.candidates import Choice, Rule, as_epsilon, choose, real_part, warn_of_too_few
-from adaptive_decoding.lifecycle import Continuation
+from adaptive_decoding.lifecycle import Generation
 from adaptive_decoding.ranking import checked_top, traced, upcast
 from adaptive_decoding.trace import DecodingTrace, Step
 
@@ -89,7 +89,7 @@ class AdaptiveLogitsProcessor(LogitsProcessor):
         require_kind("record", record, bool)
         self.record = record
         self.trace = DecodingTrace()
-        self._generation = Continuation()
+        self._generation = Generation()
         self._warned = False
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
