@@ -1,3 +1,4 @@
+# ruff: noqa: E501 -- a row is a call, an error, and what it says
 """Bad input: every row says what, where, got, expected, hint; and what is allowed does no harm."""
 
 import math
