@@ -1,5 +1,6 @@
 """Files as people have them, a scripted model for the reasoning harness, the command line, and a real model."""
 
+import copy
 import json
 
 import adaptive_decoding as ad
@@ -9,6 +10,7 @@ import torch
 from adaptive_decoding.cli import main
 from adaptive_decoding.experiments_texts import documentation, plain
 from adaptive_decoding.reasoning import same_number
+from transformers.modeling_outputs import CausalLMOutputWithPast
 
 # ---- files
 
@@ -131,6 +133,25 @@ def test_accuracy_is_the_count_by_hand(tiny, monkeypatch):
     assert seen[0] == "Question: What is 0 + 0?\nAnswer:"
     assert report.items[1].answer == "2"
     assert ad.evaluate_reasoning(*tiny, questions, answer_re=r"It is (\d+)").accuracy == 1.0
+
+
+def test_a_scripted_model_through_generate(tiny, monkeypatch):
+    """A model that goes on with "7 cats" after any ":": right for 13 of 20 items, whatever the decoder."""
+    model, tokenizer = tiny
+    model = copy.deepcopy(model)
+    script = [*tokenizer(":7 cats")["input_ids"], 1]
+    table = torch.full((97, 97), -20.0)
+    table[script[:-1], script[1:]] = 20.0
+
+    def forward(input_ids, **other):
+        return CausalLMOutputWithPast(logits=table[input_ids])
+
+    monkeypatch.setattr(model, "forward", forward)
+    questions = [ad.Question(f"How many, of {i}?", "7" if i % 3 else "8") for i in range(20)]
+    for decoder in ("greedy", "adaptive:epsilon=0.0005", "top_p:p=0.95", "mirostat"):
+        report = ad.evaluate_reasoning(model, tokenizer, questions, decoder, max_new_tokens=12, batch_size=7)
+        assert report.accuracy == 13 / 20
+        assert {item.text for item in report.items} == {"7 cats"}
 
 
 def test_reasoning_with_a_model(tiny, tmp_path):
