@@ -79,7 +79,7 @@ def test_rollout_stays_on_its_device():
     net = suwr.SequentialPolicy(3, 2, hidden=8).eval()
 
     def run(move, device):
-        rolled = suwr.unrolling(move(net), move(torch.zeros(4, 3)), 2, greedy=True)
+        rolled = suwr.rollout(move(net), move(torch.zeros(4, 3)), 2, greedy=True)
         return suwr.suwr_loss(rolled, move(torch.zeros(4, dtype=torch.long))).total
 
     on_fake_cuda(run)

@@ -56,8 +56,8 @@ def test_tree_selector():
     assert leakage(lambda x: {(0, 2): 1.0} if x[2] else {(1, 2): 1.0}, xor) == pytest.approx((0, 0, 0, 0))
 
 
-def test_random_masks_leak_nothing(rng=np.random.default_rng(0)):
-    weights = rng.dirichlet(np.ones(8))
+def test_random_masks_leak_nothing():
+    weights = np.random.default_rng(0).dirichlet(np.ones(8))
     assert leakage(lambda x: dict(zip(SETS, weights, strict=True)), xor) == pytest.approx((0, 0, 0, 0), abs=1e-12)
 
 
@@ -118,9 +118,6 @@ def test_and_toy_6(lam):
     assert problem.n_cells == 3**6
     assert problem.solve_lp(lam).objective == pytest.approx(AND6[lam], abs=1e-6)
     assert problem.solve_sequential(lam).objective == pytest.approx(AND6[lam], abs=1e-6)
-
-
-CYCLE = np.array([{(0, 1): 1, (1, 1): 2}.get((x[0], x[1]), 0) for x in CUBE])
 
 
 def cyclic():
@@ -186,7 +183,7 @@ def test_solvers_equal_the_literal_equations(seed, loss):
 
 @pytest.mark.parametrize("solver", ["lp", "sequential"])
 def test_equivariance_and_limits(solver):
-    X, y, w, gen = random_problem(7)
+    X, y, w, _ = random_problem(7)
     base = DiscreteProblem.from_arrays(X, y, w)
     order = np.array([2, 0, 1])
     turned = DiscreteProblem.from_arrays(X[:, order], y, w)

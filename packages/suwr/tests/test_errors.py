@@ -206,8 +206,8 @@ def test_patches():
         image_patches((4, 4), 2)
     with pytest.raises(ValueError, match="at least 1"):
         image_patches((0, 4))
-    assert [p.tolist() for p in image_patches((2, 3), 3)][0] == [0, 1, 3, 4]
-    assert [p.tolist() for p in image_patches((3, 3), 3)][4] == list(range(9))
+    assert image_patches((2, 3), 3)[0].tolist() == [0, 1, 3, 4]
+    assert image_patches((3, 3), 3)[4].tolist() == list(range(9))
 
 
 # ---- selectors that do not answer as they must
@@ -347,8 +347,8 @@ def test_policy_and_rollout():
 
 def test_synthetic_sets():
     for given, error in (
-        ({"name": "syn7"}, ValueError), ({"n": -1}, ValueError), ({"d": 10}, ValueError), ({"variant": "x"}, ValueError),
-        ({"n": 2.5}, TypeError), ({"seed": -1}, ValueError),
+        ({"name": "syn7"}, ValueError), ({"n": -1}, ValueError), ({"d": 10}, ValueError),
+        ({"variant": "x"}, ValueError), ({"n": 2.5}, TypeError), ({"seed": -1}, ValueError),
     ):  # fmt: skip
         with pytest.raises(error, match=next(iter(given))):
             make_syn(**({"name": "syn1", "n": 5} | given))

@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import suwr
+import torch
+from offprints.seeding import isolated
 from sklearn.linear_model import LogisticRegression
 from suwr import SUWRClassifier, SUWRRegressor, image_patches
 
@@ -166,18 +168,22 @@ def test_the_most_probable_time_leaks_and_the_threshold_does_not():
     bits = np.array(list(itertools.product((0.0, 1.0), repeat=5)))
     y = (bits[:, 0] * bits[:, 1] + bits[:, 2] > 0).astype(int)
     many = np.repeat(bits, 12, axis=0)
-    model = SUWRClassifier(**QUICK, sparsity=0.2).fit(many, np.repeat(y, 12))
+    model = SUWRClassifier(**(QUICK | {"max_epochs": 1})).fit(many, np.repeat(y, 12))
 
     def measured(masks):
         kinds, index = np.unique(masks, axis=0, return_inverse=True)
         table = np.eye(len(kinds))[index.ravel()]
         return suwr.exact_leakage(bits, np.ones(32), np.eye(2)[y], table, kinds).feature
 
-    assert measured(model.local_support(bits)) == pytest.approx(0, abs=1e-12)
-    with_stops = copy.deepcopy(model)
-    with_stops.policy_.stop.weight.mul_(0.2)  # where stopping is undecided, its likeliest time is known late
-    assert measured(with_stops.local_support(bits)) == pytest.approx(0, abs=1e-12)
-    assert max(measured(suwr.argmax_time_support(m, bits)) for m in (model, with_stops)) > 0.01
+    leaking = 0
+    for seed in range(12):  # any weights do: what is proved does not hang on training
+        with isolated(seed), torch.no_grad():
+            for weight in model.policy_.parameters():
+                torch.nn.init.normal_(weight, std=0.7)
+            model.policy_.stop.bias.fill_(-1.0)
+        assert measured(model.local_support(bits)) == pytest.approx(0, abs=1e-12)
+        leaking += measured(suwr.argmax_time_support(model, bits)) > 0.01
+    assert leaking > 2
 
 
 def test_groups_costs_and_steps():

@@ -1,4 +1,4 @@
-"""Calibrated abstention: "stop, there is not enough information within the budget" (beyond the paper)."""
+"""Calibrated abstention: "stop, there is not enough information within the budget" (T of Section 3)."""
 
 from dataclasses import dataclass
 
@@ -48,8 +48,8 @@ def calibrate(
 ) -> Abstention:
     """The lowest threshold that keeps the error among answered rows below `max_error`, with that confidence.
 
-    Thresholds are tested from the strictest on, each by the exact (Clopper-Pearson) upper bound of its error rate at level
-    1 - confidence, until one fails: a fixed sequence, so that no correction for many tests is due.
+    Thresholds are tested from the strictest on, each by the exact (Clopper-Pearson) upper bound of its error rate at
+    level 1 - confidence, until one fails: a fixed sequence, so that no correction for many tests is due.
 
     Args:
         model: a fitted classifier.

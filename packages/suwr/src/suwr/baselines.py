@@ -1,4 +1,4 @@
-"""What the paper compares with: L2X, INVASE and REAL-X, whose selectors see all of x; and selection for all rows alike."""
+"""What the paper compares with in Section 5: L2X, INVASE, REAL-X, whose selectors see all of x; global selection."""
 
 from collections.abc import Iterator
 from typing import Self
@@ -211,7 +211,8 @@ class INVASE(_Explainer):
 
     Args:
         sparsity: price of a feature in nats.
-        lr, weight_decay, hidden, batch_size, max_epochs, patience, validation_fraction, device, random_state: as in `L2X`.
+        lr, weight_decay, hidden, batch_size: as in `L2X`.
+        max_epochs, patience, validation_fraction, device, random_state: as in `L2X`.
     """
 
     def __init__(
@@ -259,13 +260,14 @@ class REALX(_Explainer):
     """Jethani et al. 2021: a predictor trained on random masks only, then a selector trained against it.
 
     The selector minimises cross-entropy + sparsity ||pi||_1 through a straight-through relaxed Bernoulli of temperature
-    tau; a feature is shown where pi_i(x) >= 1/2. EVAL-X, a second predictor on random masks, evaluates (`evaluate_proba`).
-    The predictor cannot learn the selector's code, but the selector still sees all of x.
+    tau; a feature is shown where pi_i(x) >= 1/2. EVAL-X, a second predictor on random masks, evaluates
+    (`evaluate_proba`). The predictor cannot learn the selector's code, but the selector still sees all of x.
 
     Args:
         sparsity: price of a feature in nats.
         tau: temperature.
-        lr, weight_decay, hidden, batch_size, max_epochs, patience, validation_fraction, device, random_state: as in `L2X`;
+        lr, weight_decay, hidden, batch_size: as in `L2X`.
+        max_epochs, patience, validation_fraction, device, random_state: as in `L2X`;
             predictor, evaluator and selector get `max_epochs` each.
     """
 

@@ -6,6 +6,7 @@ import numpy as np
 from offprints.checks import message, require_finite, require_shape
 
 LOSSES = ("squared", "log", "zero_one")
+MOST = 2**40
 
 
 def codes(X: np.ndarray) -> np.ndarray:
@@ -16,10 +17,18 @@ def codes(X: np.ndarray) -> np.ndarray:
 def groups(coded: np.ndarray) -> np.ndarray:
     """(n, k) integer codes -> (n,) index of the group of equal rows, 0 when k = 0."""
     group = np.zeros(len(coded), dtype=np.int64)
+    size = 1
     for column in coded.T:
-        _, group = np.unique(group * (column.max() + 1) + column, return_inverse=True)
-        group = group.ravel()
-    return group
+        width = int(column.max()) + 1
+        if size * width > MOST:  # number the groups afresh before their product overflows
+            group, size = _numbered(group)
+        group, size = group * width + column, size * width
+    return _numbered(group)[0]
+
+
+def _numbered(group: np.ndarray) -> tuple[np.ndarray, int]:
+    found, index = np.unique(group, return_inverse=True)
+    return index.ravel(), len(found)
 
 
 def atoms(
@@ -95,9 +104,9 @@ class Cells(NamedTuple):
     output: np.ndarray
 
     @classmethod
-    def of(cls, support: np.ndarray, weights: np.ndarray, target: np.ndarray, mask: np.ndarray, loss: str) -> Self:
-        """Group the atoms by their values on `mask`."""
-        cell = groups(codes(support[:, mask])) if mask.any() else np.zeros(len(support), dtype=np.int64)
+    def of(cls, coded: np.ndarray, weights: np.ndarray, target: np.ndarray, mask: np.ndarray, loss: str) -> Self:
+        """Group the atoms, given by the codes of their values, by their values on `mask`."""
+        cell = groups(coded[:, mask])
         mass = np.bincount(cell, weights)
         mean = np.stack([np.bincount(cell, weights * column) for column in target.T], axis=1) / mass[:, None]
         if loss == "squared":

@@ -47,7 +47,7 @@ SETS = ("syn1", "syn2", "syn3", "syn4", "syn5", "syn6")
 @METHOD.claim(
     "front",
     where="Section 2",
-    says="A selector that leaks beats the best honest one: XOR, no error from one feature, where honest ones have ln 2.",
+    says="A selector that leaks beats the best honest one: XOR, no error from one feature; honest ones have ln 2.",
     expect=[
         exact("coded_loss", 0.0), exact("honest_loss", "ln2", tol=1e-9), exact("feature_nats", "ln2", tol=1e-9),
         exact("label_nats", "ln2", tol=1e-9),

@@ -42,7 +42,7 @@ def _syn3_l2x(x: np.ndarray) -> np.ndarray:
 def make_syn(name: str = "syn4", n: int = 10_000, d: int = 11, seed: int = 0, variant: str = "code") -> Synthetic:
     """The synthetic sets syn1 to syn6 (Section 5 of the paper; first in L2X and INVASE).
 
-    With x standard normal and columns counted from 1, log-odds against class 1 are log L(x): P(y = 1 | x) = 1 / (1 + L).
+    With x standard normal and columns counted from 1, P(y = 1 | x) = 1 / (1 + L(x)).
     syn1: L = exp(x1 x2). syn2: L = exp(x3^2 + x4^2 + x5^2 + x6^2 - 4). syn3: L = exp(-10 sin(0.2 x7) + |x8| + x9
     + exp(-x10) - 2.4). syn4, syn5, syn6 switch on x11: at x11 < 0 syn1, syn1, syn2, else syn2, syn3, syn3.
 

@@ -1,4 +1,4 @@
-"""Distil a black box: a selector that leaks nothing, fitted on its soft outputs."""
+"""Distil a black box: a selector that leaks nothing, fitted on its soft outputs (the policy of Section 3)."""
 
 from collections.abc import Callable
 from typing import Any

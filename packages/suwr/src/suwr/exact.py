@@ -1,8 +1,9 @@
 """Optima for a known discrete distribution: the linear program without leakage, and the best sequential policy.
 
-A selector that leaks nothing has p(y | x_S, S) = p(y | x_S), so the least loss l(S, x_S) in a cell does not depend on the
-policy, and the best policy is a linear program over pi(S | x_S) (Section 2 of the paper). A sequential policy reveals one
-feature at a time; dynamic programming over cells finds the best. It is never better, and on some problems worse.
+A selector that leaks nothing has p(y | x_S, S) = p(y | x_S), so the least loss l(S, x_S) in a cell does not depend on
+the policy, and the best policy is a linear program over pi(S | x_S) (Section 2 of the paper). A sequential policy
+reveals one feature at a time; dynamic programming over cells finds the best. It is never better, and on some problems
+worse.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ import numpy as np
 from offprints.checks import message, require_choice, require_finite, require_kind, require_range, require_shape
 from scipy import sparse
 
-from suwr.cells import LOSSES, Cells, atoms
+from suwr.cells import LOSSES, Cells, atoms, codes
 from suwr.solution import Solution
 
 LP_CELLS = 10_000
@@ -42,7 +43,8 @@ class DiscreteProblem:
         self.support, self.weights, self.masks, self.classes_ = support, weights, masks, classes
         self._costs: np.ndarray = masks @ costs
         self._forced = [bool(row.all()) for row in masks[:, forced]]
-        self._cells = [Cells.of(support, weights, target, mask, loss) for mask in masks]
+        coded = codes(support)
+        self._cells = [Cells.of(coded, weights, target, mask, loss) for mask in masks]
         self.n_cells = sum(len(cells.mass) for cells in self._cells)
 
     @classmethod

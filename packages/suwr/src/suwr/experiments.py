@@ -1,4 +1,4 @@
-"""The runs behind the claims. Trained models are shared between claims of one process; each is a function of its seed."""
+"""The runs behind the claims. Trained models are shared between claims of one process; each follows from its seed."""
 
 import math
 import os
@@ -206,7 +206,7 @@ def near_optimum(seed: int, epochs: int, device: str) -> Metrics:
 
 
 def overfitting(seed: int, n: int, epochs: int, stop: bool, device: str) -> Metrics:
-    """Test minus train log-loss, mean over syn4 and syn5; each peer at its rate of least test log-loss, ours at its default.
+    """Test minus train log-loss, mean over syn4 and syn5; peers at their rate of least test loss, ours at its default.
 
     Without early stopping all rows train, for `epochs`; with it a fifth of them chooses the weights.
     """

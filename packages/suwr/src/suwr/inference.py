@@ -1,8 +1,9 @@
 """Unmasking in blocks of a fixed size: fast, and no row's result depends on which other rows there are.
 
-A block always holds BLOCK rows: a row that stops hands its place to the next one, so that no work is done for finished
-rows, and every matrix product has the same shape, and therefore the same rounding, whatever is asked. The first layer is
-kept up to date: revealing feature j adds x_j W[:, j] + W[:, d + j] to its pre-activation, O(h) instead of O(d h).
+The rules are those of Section 3. A block always holds BLOCK rows: a row that stops hands its place to the next one, so
+that no work is done for finished rows, and every matrix product has the same shape, and therefore the same rounding,
+whatever is asked. The first layer is kept up to date: revealing feature j adds x_j W[:, j] + W[:, d + j] to its
+pre-activation, O(h) instead of O(d h).
 """
 
 from typing import Any, NamedTuple
@@ -26,7 +27,7 @@ class Unmasked(NamedTuple):
         order: (n, T) units in the order of their choice, padded with -1.
         stop_prob: (n, T + 1) probability of stopping at each state that was reached, 1 at the last one where it must,
             else NaN.
-        select_prob: (n, T) probability of each choice among what was left, else NaN.
+        select_prob: (n, T) probability of each choice among what was left, else NaN; all NaN unless recorded or drawn.
         outputs: (n, T + 1, K) at every state that was reached, else NaN; None unless recorded.
     """
 
@@ -80,9 +81,9 @@ def unmask(
 ) -> Unmasked:  # fmt: skip
     """Unmask every row until it stops; deterministic for `stop="threshold"`.
 
-    Threshold: stop where sigma(z) >= 1/2, else reveal the unit of the largest logit. Sample: stop with sigma(z), else draw
-    the unit from the softmax. A row also stops at the budget, and when nothing is left. Results come on the device and in
-    the floating-point type of x. O(n T h (h + U)) time, O(n (d + T)) memory.
+    Threshold: stop where sigma(z) >= 1/2, else reveal the unit of the largest logit. Sample: stop with sigma(z), else
+    draw the unit from the softmax. A row also stops at the budget, and when nothing is left. Results come on the device
+    and in the floating-point type of x. O(n T h (h + U)) time, O(n (d + T)) memory.
 
     Args:
         policy: the network, in evaluation mode or not: dropout is never applied.
@@ -92,7 +93,7 @@ def unmask(
         stop: "threshold" or "sample".
         observed: (n, d) bool, False where a value is missing; None: all are there.
         uniforms: (n, T, 2) in [0, 1), the draws of "sample": for stopping and for choosing at each step.
-        record: whether to keep the outputs of all states.
+        record: whether to keep the outputs of all states, and the probabilities of all choices.
 
     Raises:
         TypeError, ValueError: for other values, or "sample" without `uniforms`.
@@ -208,8 +209,8 @@ class _Run:
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
         """Choose one unit for the rows that go on, and bring mask and pre-activations up to date."""
         logits = select.masked_fill(~left, float("-inf"))
-        q = torch.softmax(logits, dim=1)
-        if draw is None:
+        q = torch.softmax(logits, dim=1) if self._outputs is not None or draw is not None else None
+        if draw is None or q is None:
             unit = logits.argmax(dim=1)
         else:
             rising = q.nan_to_num(0.0).cumsum(dim=1)
@@ -218,7 +219,8 @@ class _Run:
         safe = torch.where(go, row, torch.full_like(row, self.n))  # idle places write to the spare row
         place = taken.clamp_max(max(self.budget - 1, 0))
         self._order[safe, place] = unit
-        self._select[safe, place] = q.gather(1, unit[:, None]).squeeze(1)
+        if q is not None:
+            self._select[safe, place] = q.gather(1, unit[:, None]).squeeze(1)
         columns = self.space.members[unit]
         new = self.space.real[unit] & ~mask.gather(1, columns) & go[:, None]
         if self.observed is not None:

@@ -1,4 +1,4 @@
-"""One report on any selector: feature leakage by probes, label leakage from data; and the same as an assertion."""
+"""One report on any selector: feature leakage by probes, label leakage from data; an assertion (Section 2)."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What was looked at, in which order, and what was thought after each step; and the same asked step by step."""
+"""What was looked at, in which order, what was thought after each step; the same asked step by step (Section 3)."""
 
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple

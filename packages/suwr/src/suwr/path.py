@@ -1,4 +1,4 @@
-"""The trade of loss against the number of features: one fit for each price."""
+"""The trade of loss against the number of features: one fit for each price lambda (equation 12)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -30,7 +30,7 @@ class Heads(NamedTuple):
 class SequentialPolicy(nn.Module):
     """Reads (x where revealed, mask) and nothing else: hidden values are replaced by 0 before the first layer.
 
-    Trunk "shared": Linear(2d -> h), LayerNorm, Tanh, then (layers - 2) times Linear(h -> h), Tanh, Dropout 0.2. Stop and
+    Trunk "shared": Linear(2d -> h), LayerNorm, Tanh, then (layers - 2) times Linear(h -> h), Tanh, Dropout 0.2. Stop,
     value: Linear(h -> 1). Select: Linear(h -> U). Output: Linear(h -> h), Tanh, Linear(h -> K), and the `prior` where
     nothing is revealed. "separate": a trunk of its own for each of select, output and stop. The input holds the mask
     too, so that a true zero and a hidden value differ; the paper's network reads x * mask alone.

@@ -106,7 +106,7 @@ def probe_selector(
         X: (n, d) rows, an array or a frame.
         n_probes: pairs; None: 5000, or 50 for a selector that can only be sampled.
         conditional: None (another row), "knn", or a sampler.
-        kind: "auto" finds out; a selector whose answers change when rows are asked in another order is not deterministic.
+        kind: "auto" finds out; a selector that answers otherwise when the order of rows changes is not deterministic.
         n_draws: masks drawn at each row of a pair ("sampled"): Fisher's exact (permutation) test on 1[mask = S].
         n_neighbors: of "knn".
         alpha: level of that test, after Holm's correction.

@@ -1,4 +1,4 @@
-"""Any selector as a function from rows to masks, with its answers checked; and masks from attributions."""
+"""Any selector as a function from rows to masks, with its answers checked; and masks from attributions (Section 2)."""
 
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
@@ -124,7 +124,7 @@ class MissingExtraError(ImportError):
 
 
 def shap_top_k(model: object, background: np.ndarray, k: int = 4) -> TopK:
-    """SHAP values of `model.predict_proba` (or `predict`, or a tree model itself) as a selector. Needs the extra `shap`.
+    """SHAP values of `predict_proba`, `predict`, or a tree model itself, as a selector. Needs the extra `shap`.
 
     Args:
         model: a fitted scikit-learn model.

@@ -1,4 +1,4 @@
-"""What the exact solvers give back: the optimum, and the policy that attains it."""
+"""What the exact solvers give back: the optimum, and the policy that attains it (Section 2)."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What can be unmasked, as tensors: shared by training, inference and enumeration."""
+"""What can be unmasked, as tensors: shared by training, inference and enumeration (Section 3)."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""A greedy sequential policy on discrete data as a decision tree that people can read."""
+"""A greedy sequential policy on discrete data as a decision tree that people can read (policies of Section 3)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Units of selection: single features, groups that are revealed together, and patches of an image."""
+"""Units of selection: single features, groups that are revealed together, and patches of an image (Section 5)."""
 
 from collections.abc import Sequence
 

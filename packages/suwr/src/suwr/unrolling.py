@@ -34,7 +34,7 @@ class Rollout(NamedTuple):
 
 
 def explored(select: torch.Tensor, left: torch.Tensor, explore: float) -> torch.Tensor:
-    """(..., U) q = (1 - eps) softmax(select over what is left) + eps uniform over what is left; 0 in rows with nothing."""
+    """(..., U) q = (1 - eps) softmax(select over what is left) + eps uniform over it; 0 in rows with nothing."""
     some = left.any(dim=-1, keepdim=True)
     q = torch.softmax(select.masked_fill(~left & some, float("-inf")), dim=-1)
     q = torch.where(left, q, torch.zeros_like(q))
@@ -51,8 +51,8 @@ def rollout(
     """Unmask `budget` units of every row, without reversion, and remember all that the loss needs.
 
     At state t the next unit is drawn from q_t = (1 - eps) softmax + eps uniform over the units that are left; the row
-    would stop there with sigma(z_t), so that p_t = sigma_t prod over j < t of (1 - sigma_j), and surely at the budget or
-    when nothing is left. p_t is then mixed with eps_s / (number of states reached).
+    would stop there with sigma(z_t), so that p_t = sigma_t prod over j < t of (1 - sigma_j), and surely at the budget
+    or when nothing is left. p_t is then mixed with eps_s / (number of states reached).
 
     Args:
         policy: the network.
@@ -170,8 +170,8 @@ def suwr_loss(
 ) -> LossParts:  # fmt: skip
     """Equation 12: J_1 + J_2, with c_t = loss_scale * loss(o_t, y) + sparsity * cost_t.
 
-    J_1 = mean of sum p_t c_t. J_2 = mean of sum over k of log q_k (G_k - b_k) with the cost to go G_k = sum over t >= k of
-    p_t c_t, detached. With b = 0 this equals the paper's mean of sum over t of [p_t c_t] log Q_t, Q_t the product of
+    J_1 = mean of sum p_t c_t. J_2 = mean of sum over k of log q_k (G_k - b_k) with the cost to go G_k = sum over t >= k
+    of p_t c_t, detached. With b = 0 this equals the paper's mean of sum over t of [p_t c_t] log Q_t, Q_t the product of
     q_1 ... q_t; any b_k that does not depend on the k-th choice leaves the expected gradient as it is.
 
     Args:
