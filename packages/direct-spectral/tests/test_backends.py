@@ -42,8 +42,7 @@ def both_ways(a, b, n, tol=1e-11):
 
 
 @pytest.mark.parametrize("modes", [(5,), (3, 4), (2, 3, 2)])
-@pytest.mark.parametrize("quadrature", ["mean", "voronoi"])
-@pytest.mark.parametrize("clouds", [1, 2])
+@pytest.mark.parametrize(("quadrature", "clouds"), [("mean", 1), ("voronoi", 2)])
 def test_finufft_is_the_direct_sum(modes, quadrature, clouds):
     dim = len(modes)
     points = 5 * uniform(clouds, 50, dim) - 2

@@ -67,7 +67,7 @@ class TestComplexValues(Cloud):
     channels = 2
 
     def make(self, **factory):
-        return ds.FNODSE(2, 2, 4, 4, (2, 2), 2, bounds=BOX, init="normal", **factory)
+        return ds.FNODSE(2, 2, 4, 4, (2, 2), 1, bounds=BOX, init="normal", **factory)
 
     def call(self, thing, u, points):
         return torch.view_as_real(thing(torch.view_as_complex(u.contiguous()).unsqueeze(-1), points))
@@ -77,7 +77,7 @@ class TestMasked(Cloud):
     kind = "module"
 
     def make(self, **factory):
-        return ds.FNODSE(2, 2, 1, 4, (2, 2), 2, bounds=BOX, init="normal", **factory)
+        return ds.FNODSE(2, 2, 1, 4, (2, 2), 1, bounds=BOX, init="normal", **factory)
 
     def call(self, thing, u, points):
         kept = torch.arange(24, device=u.device) < 20
@@ -112,7 +112,7 @@ class TestSFNODSE(Conformance):
 
 class TestDegreeWeights(TestSFNODSE):
     def make(self, **factory):
-        return ds.SFNODSE(2, 1, 4, 3, 2, weight="degree", coordinates="xyz", init="normal", **factory)
+        return ds.SFNODSE(2, 1, 4, 3, 1, weight="degree", coordinates="xyz", init="normal", **factory)
 
 
 class TestGeoFNO(Cloud):
@@ -147,7 +147,7 @@ class TestGridFNO(Conformance):
 
 class TestComplexWeights(TestSFNODSE):
     def make(self, **factory):
-        return ds.SFNODSE(2, 1, 4, 3, 2, weight="complex", coordinates="xyz", init="normal", **factory)
+        return ds.SFNODSE(2, 1, 4, 3, 1, weight="complex", coordinates="xyz", init="normal", **factory)
 
 
 class TestDirectSpectralConv(Conformance):

@@ -117,10 +117,10 @@ def test_ragged_clouds_train():
 def test_a_penalty_reaches_the_deformation():
     one = GeoFNO(2, 1, 1, 4, 2, 8, bounds=BOX)
     data = smooth(4)
-    before = float(one.deformation_penalty(data["points"]))
+    before = float(one.deformation_penalty(data["points"]).detach())
     penalty = lambda model, batch: 100 * model.deformation_penalty(batch["points"])  # noqa: E731
     train_operator(one, Batches(data, 4), epochs=30, lr=1e-3, penalty=penalty)
-    assert float(one.deformation_penalty(data["points"])) < before / 2
+    assert float(one.deformation_penalty(data["points"]).detach()) < before / 2
 
 
 def test_rollouts_feed_outputs_back():
@@ -146,7 +146,7 @@ def test_rollouts_feed_outputs_back():
     ("problem", "name"),
     [
         ("burgers", "fno-dse"), ("elasticity", "geo-fno"), ("airfoil", "ufno-dse"), ("shear-layer", "ffno-dse"),
-        ("humidity", "fno-dse"), ("shallow-water", "sfno-dse"), ("elasticity", "interp-fno"), ("elasticity", "point-mlp"),
+        ("humidity", "fno-dse"), ("shallow-water", "sfno-dse"), ("elasticity", "point-mlp"),
     ],
 )  # fmt: skip
 def test_the_command_line_trains_and_evaluates(problem, name, tmp_path, capsys):

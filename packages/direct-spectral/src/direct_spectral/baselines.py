@@ -1,4 +1,4 @@
-"""What the paper compares with: Geo-FNO (a learned deformation) and a network that sees each point by itself."""
+"""What section 4 of the paper compares with: Geo-FNO (a learned deformation); and a network that sees single points."""
 
 import math
 from collections.abc import Sequence

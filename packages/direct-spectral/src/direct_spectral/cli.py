@@ -215,9 +215,8 @@ def _train(options: argparse.Namespace) -> int:
     print(
         f"{options.model}, {parameter_count(model)} parameters, {history.seconds[-1] if history.seconds else 0:.1f} s"
     )
-    print(
-        f"relative L1 error on {options.test} test samples: {history.error[-1] if history.error else float('nan'):.4g} %"
-    )
+    last = history.error[-1] if history.error else float("nan")
+    print(f"relative L1 error on {options.test} test samples: {last:.4g} %")
     return 0
 
 

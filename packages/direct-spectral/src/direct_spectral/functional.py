@@ -1,4 +1,4 @@
-"""The transforms as plain functions, and the errors that the field reports."""
+"""The transforms of section 3 of the paper as plain functions, and the errors that its section 4 reports."""
 
 import torch
 from offprints.checks import message

@@ -1,4 +1,4 @@
-"""Interpolate onto a grid, run an FNO there, interpolate back: what one does without a method for clouds."""
+"""Interpolate onto a grid, run an FNO there, interpolate back: what section 1 of the paper wants to do without."""
 
 import warnings
 from collections.abc import Sequence

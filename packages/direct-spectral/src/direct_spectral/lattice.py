@@ -1,4 +1,4 @@
-"""Product lattices: positions X_1 × … × X_d, not equispaced, transformed one axis at a time.
+"""Product lattices (section 3 of the paper): X_1 × … × X_d, not equispaced, transformed one axis at a time.
 
 û = V_x u V_y^T costs m N_x N_y + m² N_y per channel, where the cloud of the same points costs m² N_x N_y.
 """

@@ -1,4 +1,4 @@
-"""Spectral layers: values to a few modes, one matrix for each mode, and back. F⁻¹(R_k · F(v)_k)."""
+"""Spectral layers (section 3 of the paper): a few modes, one matrix for each, and back. F⁻¹(R_k · F(v)_k)."""
 
 from collections.abc import Sequence
 from typing import Literal

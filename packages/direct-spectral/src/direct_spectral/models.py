@@ -1,4 +1,4 @@
-"""Neural operators on clouds: FNO and F-FNO with direct transforms (FNO-DSE, F-FNO-DSE of the paper)."""
+"""Neural operators on clouds: FNO and F-FNO with direct transforms (FNO-DSE, F-FNO-DSE; section 4 of the paper)."""
 
 from collections.abc import Sequence
 

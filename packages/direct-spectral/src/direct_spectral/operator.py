@@ -1,4 +1,4 @@
-"""What all operators on points share: inputs checked and prepared, bases built once or per call, state on disk."""
+"""What all operators of section 4 of the paper share: inputs prepared, bases built once or per call, state on disk."""
 
 import inspect
 import warnings

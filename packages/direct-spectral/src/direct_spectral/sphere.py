@@ -1,4 +1,4 @@
-"""Points on the sphere: real spherical harmonics, evaluated where the data is.
+"""Points on the sphere (section 3 of the paper): real spherical harmonics, evaluated where the data is.
 
 Y_lm, orthonormal on the unit sphere, at index l² + l + m: for m > 0 √2 (-1)^m Re Y_l^m, for m < 0
 √2 (-1)^{|m|} Im Y_l^{|m|}, with the complex harmonics of scipy. θ is the colatitude (0 at the north pole), φ the

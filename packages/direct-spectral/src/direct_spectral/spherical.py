@@ -1,4 +1,4 @@
-"""Neural operator on the sphere from scattered points: spherical FNO with direct transforms (SFNO-DSE of the paper)."""
+"""Neural operator on the sphere from scattered points (SFNO-DSE; section 4 of the paper)."""
 
 from typing import Literal
 

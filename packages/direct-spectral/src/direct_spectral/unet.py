@@ -1,4 +1,4 @@
-"""U-FNO with direct transforms at both ends: cloud, latent grid with a U-Net branch, cloud (U-FNO-DSE of the paper)."""
+"""U-FNO with direct transforms at both ends: cloud, grid with a U-Net branch, cloud (U-FNO-DSE; section 4)."""
 
 from collections.abc import Sequence
 
