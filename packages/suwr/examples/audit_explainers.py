@@ -1,4 +1,4 @@
-"""Audit five ways to choose features for the rows of scikit-learn's breast-cancer data; print who leaks, and a proof."""
+"""Audit five ways to choose features for rows of scikit-learn's breast-cancer data; print who leaks, and a proof."""
 
 from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import train_test_split

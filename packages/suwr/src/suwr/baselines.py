@@ -317,7 +317,8 @@ class REALX(_Explainer):
         if stage == "select":
             return super()._validation(stage, x, y)
         fixed = torch.Generator(x.device).manual_seed(0)  # the same masks in every epoch
-        return float(F.cross_entropy(self._nets[stage](x * (torch.rand(x.shape, generator=fixed) < 0.5).to(x)), y))
+        shown = torch.rand(x.shape, generator=fixed, device=x.device) < 0.5
+        return float(F.cross_entropy(self._nets[stage](x * shown), y))
 
     def _price(self, mask: torch.Tensor) -> torch.Tensor:
         return self.sparsity * mask.sum(dim=1).mean()

@@ -123,9 +123,9 @@ def no_leak(seed: int, epochs: int, n: int, syn_epochs: int, toy_epochs: int, pr
     rows, labels = make_and_toy(6)
     x, _ = toy._tensors(rows.astype(float), torch.device(device), torch.float32)
     masks, proba = mask_distribution(toy.policy_, x, toy.budget_, toy._space)
-    table = proba.double().numpy()
+    table = proba.double().cpu().numpy()
     p_y = np.eye(4)[np.sqrt(labels).astype(int)]
-    leaked = exact_leakage(rows, np.ones(64), p_y, table / table.sum(axis=1, keepdims=True), masks.numpy())
+    leaked = exact_leakage(rows, np.ones(64), p_y, table / table.sum(axis=1, keepdims=True), masks.cpu().numpy())
     return found | {"feature_nats": leaked.feature, "label_nats": leaked.label, "worst_gap": leaked.worst_gap}
 
 
