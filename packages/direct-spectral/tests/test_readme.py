@@ -13,7 +13,7 @@ def test_the_readme_runs(block, capsys, tmp_path, monkeypatch):
     exec(compile(block, str(README), "exec"), found)
     if "stress" in found:
         assert "'mean': " in capsys.readouterr().out
-        assert found["stress"].shape == (8, 512, 1)
+        assert found["stress"].shape == (4, 512, 1)
         assert found["history"].error[-1] < found["history"].error[0]
     else:
         assert found["there"].shape == (4, 50, 3)
