@@ -385,7 +385,9 @@ class GlobalSelector(ClassifierMixin, BaseEstimator):
                 .scores_
             )
         else:
-            sparse = LogisticRegression(l1_ratio=1.0, solver="saga", C=0.1, max_iter=300, tol=1e-3, random_state=0)
+            old = LogisticRegression().penalty == "l2"  # before scikit-learn 1.8 the penalty has a name
+            one = {"penalty": "l1"} if old else {"l1_ratio": 1.0}
+            sparse = LogisticRegression(**one, solver="saga", C=0.1, max_iter=300, tol=1e-3, random_state=0)
             scores = np.abs(sparse.fit(x, y).coef_).sum(axis=0)
         self.support_ = np.zeros(X.shape[1], dtype=bool)
         self.support_[np.argsort(-scores, kind="stable")[:k]] = True
