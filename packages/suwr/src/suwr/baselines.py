@@ -1,7 +1,7 @@
 """What the paper compares with in Section 5: L2X, INVASE, REAL-X, whose selectors see all of x; global selection."""
 
 from collections.abc import Iterator
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -385,8 +385,8 @@ class GlobalSelector(ClassifierMixin, BaseEstimator):
                 .scores_
             )
         else:
-            old = LogisticRegression().penalty == "l2"  # before scikit-learn 1.8 the penalty has a name
-            one = {"penalty": "l1"} if old else {"l1_ratio": 1.0}
+            old = LogisticRegression().get_params()["penalty"] == "l2"  # before scikit-learn 1.8 the penalty has a name
+            one: dict[str, Any] = {"penalty": "l1"} if old else {"l1_ratio": 1.0}
             sparse = LogisticRegression(**one, solver="saga", C=0.1, max_iter=300, tol=1e-3, random_state=0)
             scores = np.abs(sparse.fit(x, y).coef_).sum(axis=0)
         self.support_ = np.zeros(X.shape[1], dtype=bool)
