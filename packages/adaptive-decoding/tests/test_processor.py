@@ -222,7 +222,7 @@ def test_a_new_prompt_starts_a_new_trace():
         generate(model, processor, prompts, new)
         assert (len(processor.trace), processor.trace.rows) == (new, len(prompts))
         assert processor.trace.prompt_length == 5
-    longer = torch.cat((PROMPTS, PROMPTS), 1)
+    longer = torch.cat((PROMPTS + 1, PROMPTS), 1)  # a second turn after the first prompt, five tokens longer at once
     generate(model, processor, longer, 2)
     assert (len(processor.trace), processor.trace.prompt_length) == (2, 10)
 
