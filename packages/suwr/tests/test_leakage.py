@@ -249,6 +249,7 @@ def test_shap_is_named_where_it_is_missing(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of shap itself, at import
 def test_shap_leaks():
     from sklearn.ensemble import RandomForestClassifier
 
