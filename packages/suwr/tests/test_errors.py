@@ -280,8 +280,11 @@ def test_exact_problems():
         problem(bits, np.ones((16, 2)), loss="log")
     with pytest.raises(ValueError, match="at least one row"):
         problem(bits[:0], y[:0])
-    with pytest.raises(ValueError, match="cells"):
-        problem(GEN.normal(size=(100, 12)), GEN.normal(size=100))
+    with pytest.raises(ValueError, match="at most 20000000 pairs of a row and a set of columns"):
+        problem(GEN.normal(size=(100, 20)), GEN.normal(size=100))
+    with pytest.raises(ValueError, match="pairs"):
+        problem(GEN.normal(size=(100, 300)), GEN.normal(size=100), max_features=3)
+    assert problem(GEN.normal(size=(100, 20)), GEN.normal(size=100), max_features=1).n_cells == 1 + 20 * 100
     whole = problem(bits, y)
     with pytest.raises(ValueError, match="lam"):
         whole.solve_lp(-1.0)

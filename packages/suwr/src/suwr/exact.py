@@ -8,6 +8,7 @@ worse.
 
 from collections.abc import Sequence
 from itertools import combinations
+from math import comb
 from typing import Self
 
 import numpy as np
@@ -19,7 +20,8 @@ from suwr.solution import Solution
 
 LP_CELLS = 10_000
 """Up to how many cells `solver="auto"` takes the linear program."""
-MAX_CELLS = 4_000_000
+MOST_PAIRS = 20_000_000
+"""Distinct rows times sets of columns; 12 bits have 17 million."""
 
 
 class DiscreteProblem:
@@ -67,7 +69,7 @@ class DiscreteProblem:
 
         Raises:
             TypeError, ValueError: for shapes, NaN, negative weights or costs, forced columns that are forbidden or more
-                than `max_features`, or more cells than can be listed.
+                than `max_features`, or too many sets of columns.
         """
         require_choice("loss", loss, LOSSES)
         support, p, target, classes = atoms(X, y, weights, loss)
@@ -84,13 +86,12 @@ class DiscreteProblem:
         if len(held) > most:
             raise ValueError(message("max_features", f"at least {len(held)} (the forced columns)", most))
         free = [j for j in range(d) if j not in banned]
-        sizes = [len(np.unique(support[:, j])) + 1 for j in free]
-        if np.prod(np.minimum(sizes, 1e6)) > MAX_CELLS and most > 3:
-            hint = "Give max_features <= 3, forbid columns, or use SUWRClassifier, which learns from data."
-            raise ValueError(
-                message("X", f"of at most {MAX_CELLS} cells", f"{np.prod(np.array(sizes, float)):.3g}", hint)
-            )
-        masks = np.array([_mask(d, s) for size in range(min(most, len(free)) + 1) for s in combinations(free, size)])
+        most = min(most, len(free))
+        pairs = len(p) * sum(comb(len(free), size) for size in range(most + 1))
+        if pairs > MOST_PAIRS:
+            hint = "Give max_features, forbid columns, or use SUWRClassifier, which learns from data."
+            raise ValueError(message("X", f"of at most {MOST_PAIRS} pairs of a row and a set of columns", pairs, hint))
+        masks = np.array([_mask(d, s) for size in range(most + 1) for s in combinations(free, size)])
         return cls(support, p, target, loss, masks, price, np.array(held, dtype=int), classes)
 
     def solve(self, lam: float, solver: str = "auto") -> Solution:

@@ -69,7 +69,7 @@ class History:
     updates: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rows:
     """Data on the device: x (n, d), y, and which values are there (None: all)."""
 

@@ -13,7 +13,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LeakageReport:
     """Both tests.
 

@@ -17,7 +17,7 @@ TOLERANCE = 1e-6
 """Gaps of probabilities up to this are rounding of float32."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Certificate:
     """Two rows that agree, bit for bit, on what is shown in the first, and are treated differently: a proof.
 
@@ -48,7 +48,7 @@ class Certificate:
         return "\n".join([*lines, f"shown in the other row: {', '.join(other) or 'nothing'}"])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ProbeReport:
     """What the probes found.
 

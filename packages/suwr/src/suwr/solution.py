@@ -8,7 +8,7 @@ from offprints.checks import message, require_shape
 from suwr.tree import PolicyTree, grow
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Solution:
     """An optimal policy.
 

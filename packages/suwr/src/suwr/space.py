@@ -7,7 +7,7 @@ import torch
 _UNSET = torch.empty(0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Space:
     """Units of selection on one device.
 
