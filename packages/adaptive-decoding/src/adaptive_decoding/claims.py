@@ -153,7 +153,7 @@ def reasoning(seed: int, scale: Scale, device: str) -> experiments.Metrics:
         greater(ADAPTIVE, best(*OTHERS)),
     ],
     smoke=Scale(seeds=2, model="tiny", prompts=6, length=16, steps=6, batch=6, resamples=2),
-    cpu=Scale(seeds=5, **SMOL, prompts=200, length=32, steps=32, batch=100, resamples=100),
+    cpu=Scale(seeds=5, **SMOL, prompts=200, length=32, steps=24, batch=100, resamples=40),
     full=Scale(seeds=5, model="gpt2-xl", prompts=1000, length=32, steps=256, batch=64, resamples=100, needs=FULL),
     tolerance=0.2,
 )
