@@ -9,21 +9,21 @@ import torch
 from offprints.testing import Conformance, assert_all_covered
 from offprints.testing.fake import on_fake_cuda
 
-QUICK = {"hidden": 16, "lr": 0.03, "batch_size": 64, "random_state": 0, "device": "cpu"}
+QUICK = {"hidden": 16, "lr": 0.05, "batch_size": 64, "random_state": 0, "device": "cpu"}
 
 
 class TestSUWRClassifier(Conformance):
     kind = "estimator"
 
     def make(self):
-        return suwr.SUWRClassifier(max_features=2, max_epochs=25, **QUICK)
+        return suwr.SUWRClassifier(max_features=2, max_epochs=15, **QUICK)
 
 
 class TestSUWRRegressor(Conformance):
     kind = "estimator"
 
     def make(self):
-        return suwr.SUWRRegressor(max_features=2, max_epochs=25, **QUICK)
+        return suwr.SUWRRegressor(max_features=2, max_epochs=15, **QUICK)
 
 
 @pytest.mark.slow

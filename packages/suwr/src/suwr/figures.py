@@ -77,7 +77,7 @@ def digits(runs: Mapping[str, Runs]) -> "Figure":
         below.set_facecolor("#b8c8dc")
         below.imshow(np.ma.masked_invalid(shown), cmap="gray_r", vmin=0, vmax=1)
         told = [f"{g:.0f}" for g in guess[i] if g >= 0]
-        below.set_xlabel(" → ".join(told), fontsize=7)
+        below.set_xlabel("→".join(told), fontsize=7)
     for ax in axes:
         ax.grid(False)
         ax.set_xticks([])
