@@ -204,8 +204,6 @@ class Collage(torch.optim.Optimizer):
 
     # ---- a step
 
-    @torch.no_grad()
-    @torch.compiler.disable
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
         """One step; returns the closure's loss, or None.
 
@@ -216,6 +214,12 @@ class Collage(torch.optim.Optimizer):
             TypeError: a gradient of another type than its parameter.
             ValueError: a gradient that is not finite, with nonfinite="raise".
         """
+        if torch.compiler.is_compiling():  # only then: asking the compiler to keep out takes seconds to import it
+            return torch.compiler.disable(self._step)(closure)
+        return self._step(closure)
+
+    @torch.no_grad()
+    def _step(self, closure: Callable[[], Tensor] | None) -> Tensor | None:
         loss = None
         if closure is not None:
             with torch.enable_grad():
