@@ -119,6 +119,7 @@ def ends(rewards, mode="dynamic"):
     for reward in rewards:
         window.update(np.array([reward]))
         found.append((int(window.low[0]), int(window.high[0])))
+        assert window.low.dtype == window.high.dtype == np.int64
     return found
 
 
