@@ -346,7 +346,7 @@ class SUWRClassifier(ClassifierMixin, _SUWR):
         loss_scale: kappa.
         lr: of Adam.
         weight_decay: of Adam.
-        batch_size: rows of an update.
+        batch_size: rows of an update; small tables want fewer, so that there are 2000 updates or more.
         max_epochs: passes over the data.
         explore_epochs: epochs of full exploration at no price of features; None: max_epochs // 4.
         patience: epochs without improvement on the validation rows after warm-up; None: never stop early.
