@@ -279,3 +279,9 @@ def test_many_values_in_many_columns_do_not_overflow():
     assert problem.solve_sequential(0.0).loss == pytest.approx(0, abs=1e-12)
     coded = np.tile(gen.integers(0, 2**20, (50, 1)), (1, 4))
     assert len(np.unique(groups(coded))) == len(np.unique(coded[:, 0]))
+
+
+def test_ties_are_broken_in_favour_of_stopping():
+    same = DiscreteProblem.from_arrays(CUBE, np.ones(8))
+    assert same.solve_sequential(0.0).n_features == 0
+    assert same.solve_sequential(0.0).to_tree().n_leaves == 1

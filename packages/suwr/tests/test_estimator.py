@@ -10,8 +10,10 @@ import pytest
 import suwr
 import torch
 from offprints.seeding import isolated
+from scipy.stats import beta
 from sklearn.linear_model import LogisticRegression
-from suwr import SUWRClassifier, SUWRRegressor, image_patches
+from suwr import SparsityPath, SUWRClassifier, SUWRRegressor, image_patches
+from suwr.path import PathPoint
 
 QUICK = {"hidden": 16, "lr": 0.02, "batch_size": 64, "max_epochs": 60, "random_state": 0, "device": "cpu"}
 GEN = np.random.default_rng(0)
@@ -75,6 +77,9 @@ def test_narrative(model):
         names = [FRAME.columns[j] for j in order[row] if j >= 0]
         assert narrative.features == names
         assert narrative.steps[-1].prediction == pytest.approx(proba[row])
+        seen = model._unmask(FRAME.iloc[[row]], record=True)
+        assert [step.p_select for step in narrative.steps[1:]] == seen.select_prob[0, : len(names)].tolist()
+        assert 0 < min(step.p_select for step in narrative.steps[1:]) < 1
         assert [step.value for step in narrative.steps[1:]] == [FRAME.iloc[row][name] for name in names]
         text = str(narrative)
         assert all(name in text for name in names)
@@ -236,6 +241,10 @@ def test_tree_of_discrete_data():
         assert tree.n_leaves >= 1
     model = SUWRClassifier(**QUICK).fit(bits, y)
     tree = model.to_tree(bits)
+    assert tree.children
+    assert sum(child.share for child in tree.children.values()) == pytest.approx(1.0)
+    for values, child in tree.children.items():
+        assert child.share == pytest.approx((bits[:, tree.columns[0]] == values[0]).mean())
     assert tree.depth == model.local_support(bits).sum(axis=1).max()
     if tree.depth:
         with pytest.raises(ValueError, match="knows"):
@@ -253,6 +262,13 @@ def test_sparsity_path():
     assert list(path.to_frame().columns) == ["sparsity", "loss", "n_features", "pareto"]
     line = SUWRRegressor(**(QUICK | {"max_epochs": 5})).sparsity_path(FRAME, X[:, 0], [0.01])
     assert line.points[0].model.feature_names_in_.tolist() == list(FRAME.columns)
+
+
+def test_the_front_holds_what_no_other_point_beats():
+    point = lambda loss, count: PathPoint(0.1, loss, count, None)  # noqa: E731
+    path = SparsityPath((point(0.5, 3.0), point(0.7, 1.0), point(0.8, 2.0), point(0.4, 4.0), point(0.4, 5.0)))
+    assert [(p.loss, p.n_features) for p in path.pareto()] == [(0.7, 1.0), (0.5, 3.0), (0.4, 4.0)]
+    assert path.to_frame()["pareto"].tolist() == [True, True, False, True, False]
 
 
 def test_distillation():
@@ -274,6 +290,11 @@ def test_abstention(model):
     assert 0.1 < answered.mean() < 1
     assert (found.answers(frame[1000:]) == answered).all()
     assert found.bound <= 0.03
+    answered_there = found.answers(frame[:1000])
+    errors = int((model.predict(frame[:1000]) != truth[:1000])[answered_there].sum())
+    count = int(answered_there.sum())
+    assert found.bound == pytest.approx(beta.ppf(0.95, errors + 1, count - errors))
+    assert found.coverage == count / 1000
     assert (labels.data[answered] != truth[1000:][answered]).mean() < 0.05
     never = suwr.calibrate(model, frame[:40], 1 - truth[:40], max_error=0.1)
     assert never.coverage == 0
