@@ -219,8 +219,11 @@ def test_the_checks_can_be_switched_off():
 
 
 def test_rounding_at_the_edge_is_no_error():
-    edge = at(at(POINTS, (0, 0), 1 + 1e-7), (1, 0), -1e-7)
+    edge = at(at(POINTS.double(), (0, 0), 1 + 9e-7), (1, 0), -9e-7)
     assert model()(U, edge).isfinite().all()
+    for value in (1 + 1.1e-6, -1.1e-6):
+        with pytest.raises(ValueError, match="got 1 of 20 points outside"):
+            model()(U, at(POINTS.double(), (0, 0), value))
 
 
 def test_aliasing_is_said_once():
