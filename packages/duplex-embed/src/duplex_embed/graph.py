@@ -1,4 +1,4 @@
-"""Directed graphs: one form for all inputs, the Hermitian adjacency matrix, the types of node pairs."""
+"""Directed graphs: one form for all inputs, H and the types of node pairs (paper, § Hermitian adjacency matrix)."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
