@@ -192,7 +192,7 @@ def as_graph(
         )
         # pyrefly: ignore[unsupported-operation]
         edges, weight = torch.from_numpy(np.stack(found.coords).astype(np.int64)), values
-        num_nodes = found.shape[0] if num_nodes is None else num_nodes
+        num_nodes = found.shape[0] if num_nodes is None else num_nodes  # type: ignore[unsupported-operation]
     elif isinstance(data, torch.Tensor | np.ndarray):
         edges = torch.as_tensor(data)
         require_shape("edge_index", edges, (2, None), hint="Give source above target, as torch_geometric does.")
