@@ -108,3 +108,9 @@ def test_wrong_arguments():
             make(GRAPH, 0)
         assert make(empty, 2).source.abs().sum() == 0
     assert hope(dx.as_graph(torch.empty(2, 0, dtype=torch.int64), num_nodes=1), 2).source.shape == (1, 2)
+
+
+def test_dual_vectors_are_32_wide_by_default():
+    graph = dx.datasets.random_dag(120, 4.0, seed=0)
+    for make in (svd, hope, lambda *a: nerd(*a, walks=1, epochs=1)):
+        assert make(graph).source.shape == make(graph, 32).source.shape
