@@ -58,6 +58,7 @@ ROWS = {
     "several problems": (
         lambda: model(dropout=1.0, init="zero", norm="l3").fit(EDGES, epochs=0), ValueError, "cannot fit DUPLEX: 4 problems",
     ),
+    "layers a float": (lambda: dx.NeighborSampler(EDGES, 1.5), TypeError, "layers must be an integer"),
     "fan-out alone": (lambda: model().fit(EDGES, fanout=(2, 2)), ValueError, "fanout must come with a batch_size"),
     "learning rate": (lambda: model(lr=0.0).fit(EDGES), ValueError, "lr must be greater than 0"),
     "dim of 0": (lambda: model(dim=0).fit(EDGES), ValueError, "dim must be an integer at least 1"),

@@ -173,3 +173,8 @@ def test_nodes_are_split_three_to_one_to_one():
     split = dx.split_nodes(GRAPH, seed=0)
     assert [int(m.sum()) for m in (split.train, split.val, split.test)] == [48, 16, 16]
     assert (split.train.int() + split.val.int() + split.test.int() == 1).all()
+
+
+def test_types_of_pairs_need_not_be_told_how_many_nodes_there_are():
+    edges, pairs = torch.tensor([[0, 1, 2], [1, 2, 1]]), torch.tensor([[0, 1], [1, 0], [1, 2], [0, 9]])
+    assert dx.pair_types(edges, pairs).tolist() == dx.pair_types(edges, pairs, 10).tolist() == [1, 0, 2, 3]
