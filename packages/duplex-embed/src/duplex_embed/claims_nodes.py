@@ -133,7 +133,8 @@ def one_embedding(seed: int, scale: Scale, device: str) -> Output:
     tolerance=10.0,
     note=(
         "Measured with nothing else running; beside other work the exponent of time was 1.16 [1.10, 1.22] and four "
-        "times the edges took 5.0 times as long, which left it open: beyond the caches, looking up nodes at random is dearer."
+        "times the edges took 5.0 times as long, which left it open: beyond the caches, looking up nodes at random is "
+        "dearer."
     ),
 )
 def scaling(seed: int, scale: Scale, device: str) -> Output:
