@@ -274,3 +274,16 @@ def test_overflow_of_a_weight_leaves_its_low_part_finite():
             optimizer.step()
         assert p[0].isinf()
         assert optimizer.state[p]["param_lo"].isfinite().all()
+
+
+@pytest.mark.parametrize("math", ["strict", "fp32"])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_overflow_under_sgd_leaves_no_low_part(math, sign):
+    """Where h is infinite or NaN, l is 0."""
+    p = torch.nn.Parameter(torch.tensor([3.38e38 * sign, 3.38e38, 1.0], dtype=BF16))
+    optimizer = CollageSGD([p], lr=1e38, math=math)
+    p.grad = torch.tensor([-3.0 * sign, float("nan"), 0.0], dtype=BF16)
+    optimizer.step()
+    assert p[0].isinf()
+    assert p[1].isnan()
+    assert (optimizer.state[p]["param_lo"] == 0).all()

@@ -187,6 +187,8 @@ def test_suggestions():
     assert suggest(model, lr=1e-3, betas=(0.9, 0.95)).mode == "light"
     assert suggest(model, lr=0.1, betas=(0.9, 0.95)).mode == "plain"
     assert suggest(model, lr=1e-3, dtype=torch.float16).rounding_betas == ()
+    alone = suggest(torch.nn.ParameterList([torch.tensor([200.0])]), lr=0.1, betas=(0.9, 0.95))
+    assert (alone.lost_fraction, alone.mode) == (1.0, "light")
     assert suggest(torch.nn.ParameterList([torch.empty(0)]), lr=1e-3, betas=(0.9, 0.95)).lost_fraction == 0
 
 

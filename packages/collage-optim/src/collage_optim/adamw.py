@@ -148,7 +148,7 @@ class CollageAdamW(Expansions):
         generator = None
         if mode == "stochastic":
             entropy = np.random.SeedSequence([group["seed"], int(step), number])
-            generator = torch.Generator(p.device).manual_seed(int(entropy.generate_state(1, np.uint64)[0] >> 1))
+            generator = torch.Generator(p.device).manual_seed(int(entropy.generate_state(1, np.uint64)[0]) >> 1)
         h = Hyper(
             lr=0.0 if capturable else float(group["lr"]),
             betas=tuple(map(float, group["betas"])),
