@@ -96,7 +96,7 @@ def lint(session: nox.Session) -> None:
 @nox.parametrize("python,package", cells())
 def test(session: nox.Session, package: str) -> None:
     """Test what is shipped: the wheels alone in a clean environment; branch coverage of the installed files."""
-    suite.prepare(session, PACKAGES[package])
+    suite.prepare(session, PACKAGES[package], first_use=True)
     suite.run(session, PACKAGES[package])
     if absent := pythons.missing():
         session.log(f"not run, for want of the interpreter: Python {', '.join(absent)}")
@@ -284,7 +284,7 @@ def package(session: nox.Session, package: str) -> None:
 @nox.session(python=BASE)
 def rehearse(session: nox.Session) -> None:
     """Publish all packages to an index on loopback, install `-- <package> …` (all) by name, run their first uses."""
-    install(session, *Wheels(session, []).lines(tools_of("release", "integration"), extras=["test", "repro"]))
+    install(session, *Wheels(session, []).lines(tools_of("release", "integration")))
     rehearsal.run(session, [PACKAGES[name] for name in named(session)[0]])
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import socket
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import nox
 
-from tools import shipping
+from tools import cards, shipping
 from tools.environment import DIST, uv
 from tools.lock import LOCK
 from tools.workspace import CORE, Package, discover
@@ -63,20 +62,13 @@ def run(session: nox.Session, packages: list[Package]) -> None:
                 use_first(session, package, outside, address)
 
 
-def wanted(package: Package) -> str:
-    """What the card's first `pip install` asks for: the name, with the extras that its first use needs."""
-    text = (package.folder / "README.md").read_text(encoding="utf-8")
-    found = re.search(rf'pip install "?({package.dist}(\[[a-z,]+\])?)', text)
-    return found[1] if found else package.dist
-
-
 def use_first(session: nox.Session, package: Package, outside: Path, address: str) -> None:
     """What a newcomer does: a venv, the first `pip install` of the card, its first block."""
-    readme, first = package.folder / "README.md", "from offprints.testing import readme_blocks as blocks"
-    write = f"{first}; open('first.py', 'w', encoding='utf-8').write(blocks({str(readme)!r})[0])"
+    (outside / "first.py").write_text(cards.first_block(package) or "", encoding="utf-8")
+    extras = ",".join(cards.extras(package))
+    wanted = f"{package.dist}[{extras}]=={package.version}" if extras else f"{package.dist}=={package.version}"
     with session.chdir(outside):
-        session.run("python", "-c", write)
         session.run("python", "-m", "venv", "venv")
         pip = ["venv/bin/python", "-m", "pip", "install", "--quiet", "--extra-index-url", f"{address}/simple/"]
-        session.run(*pip, "-c", str(LOCK), f"{wanted(package)}=={package.version}", external=True)
+        session.run(*pip, "-c", str(LOCK), wanted, external=True)
         session.run("venv/bin/python", "-I", "-W", "error::FutureWarning", "first.py", external=True, silent=True)

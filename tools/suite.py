@@ -8,6 +8,7 @@ from pathlib import Path
 
 import nox
 
+from tools import cards
 from tools.environment import INSIDE, Wheels, install, measured
 from tools.lock import LOCK
 from tools.workspace import ROOT, Package
@@ -25,11 +26,22 @@ def prepare(
     pins: Path | None = LOCK,
     core: Path | None = None,
     extras: Iterable[str] = ("repro",),
+    first_use: bool = False,
 ) -> None:
-    """Bare wheels first: every module imports. Then the test group and the extras."""
+    """Bare wheels first: every module imports. Then the test group and the extras.
+
+    With `first_use` a newcomer's way lies between: the card's first code runs on what its first `pip install` brings,
+    before the tests' own requirements hide what it lacks.
+    """
     wheels = Wheels(session, [package], core=core)
     install(session, *wheels.lines(), pins=pins)
     session.run("python", "-I", INSIDE, "import", package.module)
+    if first_use and not package.is_core and (block := cards.first_block(package)):
+        if more := cards.extras(package):
+            install(session, *wheels.lines(extras=more), pins=pins)
+        with tempfile.TemporaryDirectory() as folder, session.chdir(folder):
+            Path("first.py").write_text(block, encoding="utf-8")
+            session.run("python", "-I", "first.py", env=ALONE, silent=True)
     install(session, *wheels.lines(package.group("test"), extras=extras), pins=pins)
     session.run("python", "-I", INSIDE, "import", package.module, "--strict")
 
