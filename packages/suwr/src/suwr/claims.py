@@ -103,6 +103,12 @@ def images(seed: int, scale: Scale, device: str) -> experiments.Metrics:
     cpu=Scale(seeds=5, n=4000, epochs=100, sets=SETS),
     full=Scale(seeds=5, n=10_000, epochs=1000, sets=SETS, needs="10 CPU hours"),
     tolerance=0.05,
+    note=(
+        "Fails on syn1, where at every seed no feature is shown (excess 0), and once on syn4. The label hangs on a "
+        "product of two features, of which one alone tells nothing; both together would pay their price, but while "
+        "exploration fades the predictor has not learned enough of them yet, and stopping at once wins. On syn2, syn3 "
+        "and syn6 it is within a few hundredths of Bayes with fewer features than REAL-X, and fewer that do not matter."
+    ),
 )
 def accuracy(seed: int, scale: Scale, device: str) -> experiments.Metrics:
     """(AUC - 1/2) / (Bayes AUC - 1/2); sets of six in which ours is within 0.02 AUC with as many features or fewer."""
