@@ -1,0 +1,1 @@
+"""Local and global Lipschitz constants of self-attention (Castin, Ablin and Peyré, ICML 2024)."""
