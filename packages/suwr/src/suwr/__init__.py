@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from suwr.abstention import Abstention, calibrate
-    from suwr.baselines import INVASE, L2X, REALX, GlobalSelector
+    from suwr.baselines import INVASE, L2X, REALX
     from suwr.data import (
         Synthetic,
         load_digits_grouped,
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from suwr.distillation import distill
     from suwr.estimators import SUWRClassifier, SUWRRegressor
     from suwr.exact import DiscreteProblem
+    from suwr.global_selection import GlobalSelector
     from suwr.inference import Unmasked, unmask
     from suwr.leakage import LeakageReport, assert_leak_free, leakage_report
     from suwr.measures import ExactLeakage, exact_leakage
@@ -39,12 +40,13 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "abstention": ("Abstention", "calibrate"),
-    "baselines": ("GlobalSelector", "INVASE", "L2X", "REALX"),
+    "baselines": ("INVASE", "L2X", "REALX"),
     "data": ("Synthetic", "load_digits_grouped", "load_idx", "load_table", "make_and_toy", "make_syn"),
     "diagnostics": ("argmax_time_support",),
     "distillation": ("distill",),
     "estimators": ("SUWRClassifier", "SUWRRegressor"),
     "exact": ("DiscreteProblem",),
+    "global_selection": ("GlobalSelector",),
     "inference": ("Unmasked", "unmask"),
     "leakage": ("LeakageReport", "assert_leak_free", "leakage_report"),
     "measures": ("ExactLeakage", "exact_leakage"),

@@ -11,14 +11,14 @@ from suwr.policy import TRUNKS
 from suwr.unrolling import BASELINES
 
 if TYPE_CHECKING:
-    from suwr.estimators import _SUWR
+    from suwr.base import SUWREstimator
 
 FARTHEST = 1e6
 """Standardised values are clipped to this many standard deviations, so that float32 holds them."""
 DTYPES = ("float32", "float64", "bfloat16")
 
 
-def check_parameters(model: "_SUWR") -> None:
+def check_parameters(model: "SUWREstimator") -> None:
     """Every parameter, all problems at once.
 
     Raises:

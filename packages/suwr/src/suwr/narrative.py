@@ -13,7 +13,7 @@ from suwr.inputs import columns_of
 if TYPE_CHECKING:
     import pandas as pd
 
-    from suwr.estimators import _SUWR
+    from suwr.base import SUWREstimator
 
 
 class Step(NamedTuple):
@@ -99,7 +99,7 @@ def _shown(feature: Any, value: Any) -> str:
     return listed + (f" and {len(pairs) - 3} more" if len(pairs) > 3 else "")
 
 
-def narrate(model: "_SUWR", rows: np.ndarray, seen: Unmasked) -> list[Narrative]:
+def narrate(model: "SUWREstimator", rows: np.ndarray, seen: Unmasked) -> list[Narrative]:
     """Narratives of rows from their recorded unmasking."""
     names, classes = columns_of(model), _labels(model)
     order, stop = seen.order.cpu().numpy(), seen.stop_prob.double().cpu().numpy()
@@ -125,7 +125,7 @@ def narrate(model: "_SUWR", rows: np.ndarray, seen: Unmasked) -> list[Narrative]
     return told
 
 
-def _labels(model: "_SUWR") -> tuple[str, ...] | None:
+def _labels(model: "SUWREstimator") -> tuple[str, ...] | None:
     return tuple(str(c) for c in model.classes_) if hasattr(model, "classes_") else None
 
 
@@ -156,7 +156,7 @@ class Session:
     filled with the training mean, and no choice reads it. Made by `session()` of a fitted estimator.
     """
 
-    def __init__(self, model: "_SUWR") -> None:
+    def __init__(self, model: "SUWREstimator") -> None:
         check_is_fitted(model)
         self._model = model
         self._row = model._scaling.mean.copy()

@@ -14,7 +14,7 @@ from sklearn.utils import indexable
 if TYPE_CHECKING:
     import pandas as pd
 
-    from suwr.estimators import _SUWR
+    from suwr.base import SUWREstimator
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class PathPoint:
     sparsity: float
     loss: float
     n_features: float
-    model: "_SUWR"
+    model: "SUWREstimator"
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,9 @@ class SparsityPath:
         return pd.DataFrame(rows, columns=["sparsity", "loss", "n_features", "pareto"])
 
 
-def sweep(model: "_SUWR", X: object, y: object, sparsities: Sequence[float], test_fraction: float) -> SparsityPath:
+def sweep(
+    model: "SUWREstimator", X: object, y: object, sparsities: Sequence[float], test_fraction: float
+) -> SparsityPath:
     """Fit clones of a model at several prices on the same rows, and measure them on the others.
 
     Raises:

@@ -16,14 +16,14 @@ from suwr.policy import SequentialPolicy
 from suwr.space import Space
 
 if TYPE_CHECKING:
-    from suwr.estimators import _SUWR
+    from suwr.base import SUWREstimator
 
 METHOD = "suwr"
-M = TypeVar("M", bound="_SUWR")
+M = TypeVar("M", bound="SUWREstimator")
 _SPACE = ("units", "costs", "usable")
 
 
-def save(model: "_SUWR", folder: Path) -> Path:
+def save(model: "SUWREstimator", folder: Path) -> Path:
     """Write `model.safetensors` and `model.json`; returns the folder."""
     tensors = {f"policy.{name}": value for name, value in model.policy_.state_dict().items()}
     tensors |= {f"space.{name}": getattr(model._space, name) for name in _SPACE}
