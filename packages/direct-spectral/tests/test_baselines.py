@@ -62,6 +62,23 @@ def test_outside_the_hull_the_nearest_value_counts():
     )
 
 
+@pytest.mark.parametrize("dim", [1, 2, 3])
+def test_interpolation_goes_around_the_seam(dim):
+    """Three points of a period: a tent between them, and nothing from the last one around to the first."""
+    bounds, wraps = [(1.0, 3.0), (0.0, 1.0), (0.0, 1.0)][:dim], (True, False, False)[:dim]
+    line = 1 + 2 * torch.tensor([0.25, 0.75, 0.5], dtype=DOUBLE)
+    points = torch.cartesian_prod(line, *[torch.tensor([0.0, 1.0], dtype=DOUBLE)] * (dim - 1)).reshape(-1, dim)
+    model = InterpFNO(dim, 1, 1, 4, 1, (8, 3, 3)[:dim], bounds=bounds, periodic=wraps, inner="grid", dtype=DOUBLE)
+    model.inner = Same()
+    query = torch.cat([1 + 2 * uniform(40, 1), uniform(40, dim - 1, seed=1)], 1)
+    query[0, 0] = 3.0
+    tent = lambda at: (1 - 4 * ((at[:, :1] - 1) / 2 % 1 - 0.5).abs()).clamp_min(0)  # noqa: E731
+    u = 5 + tent(points).unsqueeze(0)
+    close(model(u, points, query)[0], 5 + tent(query))
+    period = torch.tensor([2.0, 0.0, 0.0], dtype=DOUBLE)[:dim]
+    close(model(u, points - 2 * period, query + period)[0], 5 + tent(query))
+
+
 def test_the_grid_sees_its_own_positions():
     model = InterpFNO(1, 0, 1, 4, 2, 5, bounds=((2.0, 4.0),), inner="grid", dtype=DOUBLE)
     model.inner = Same()

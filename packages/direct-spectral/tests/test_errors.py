@@ -170,10 +170,14 @@ ROWS = [
     (lambda: FNODSE(2, 1, 1, 0, bounds=BOX), ValueError, "width must be an integer at least 1, got 0"),
     (lambda: FNODSE(2, 1, 0, bounds=BOX), ValueError, "out_channels must be an integer at least 1, got 0"),
     (lambda: model(init="xavier"), ValueError, "init must be one of 'uniform', 'normal'"),
-    (lambda: model(norm="unitary")(U, POINTS), ValueError, "norm must be one of"),
-    (lambda: model(backend="gpu")(U, POINTS), ValueError, "backend must be one of"),
+    (lambda: model(norm="unitary"), ValueError, "norm must be one of"),
+    (lambda: model(backend="gpu"), ValueError, "backend must be one of"),
     (lambda: UFNODSE(2, 1, 1, 4, 2, 12, bounds=BOX), ValueError, "grid.0. must be a multiple of 8"),
     (lambda: UFNODSE(2, 1, 1, 4, 5, 8, bounds=BOX), ValueError, "axis 0 of the grid must be at least 10 points"),
+    (lambda: model(quadrature="simpson"), ValueError, "quadrature must be one of 'mean', 'voronoi', 'lstsq'"),
+    (lambda: FFNODSE(2, 1, 1, 4, 2, bounds=BOX, quadrature="lstsq"), ValueError, "one of 'mean', 'voronoi', got 'lstsq'. Least squares"),
+    (lambda: SFNODSE(1, 1, 4, 3, units="deg"), ValueError, "units must be one of 'radians', 'degrees'"),
+    (lambda: SFNODSE(1, 1, 4, 3, quadrature="simpson"), ValueError, "quadrature must be one of 'mean'"),
     (lambda: SFNODSE(1, 1, weight="order"), ValueError, "weight must be one of 'full', 'degree'"),
     (lambda: InterpFNO(2, 1, 1, bounds=BOX, inner="unet"), ValueError, "inner must be one of"),
     (lambda: Deformation(2)(torch.ones(3, 5)), RuntimeError, "mat1"),
@@ -183,6 +187,9 @@ ROWS = [
     (lambda: BASIS.derivative(torch.ones(1, 1, 8), 2), ValueError, "axis must be an integer between 0 and 1, got 2"),
     (lambda: model().fit_scales(U, torch.ones(2, 20, 3)), ValueError, "outputs must be of 1 channels"),
     (lambda: model().fit_scales(U[:0], U[:0]), ValueError, "inputs must be of 1 channels, not empty"),
+    (lambda: UFNODSE(4, 1, 1, 4, 2, 8, bounds=[(0, 1)] * 4), ValueError, "dim must be an integer between 1 and 3, got 4"),
+    (lambda: GeoFNO(4, 1, 1, 4, 2, 8, bounds=[(0, 1)] * 4), ValueError, "dim must be an integer between 1 and 3, got 4"),
+    (lambda: InterpFNO(0, 1, 1, bounds=[]), ValueError, "dim must be an integer between 1 and 3, got 0"),
     # training
     (lambda: train_operator(model(), [], epochs=1), ValueError, "train_loader must be at least one batch, got none"),
     (lambda: train_operator(model(), [], lr=0.0), ValueError, "lr must be greater than 0"),
@@ -233,6 +240,31 @@ def test_aliasing_is_said_once():
             model()(U[:, :5], POINTS[:5])
     assert len(caught) == 1
     assert "5 points for 8 modes" in str(caught[0].message)
+
+
+@pytest.mark.parametrize(
+    ("act", "text"),
+    [
+        (lambda: FourierBasis(POINTS[:7], 2, BOX), "7 points for 8 modes"),
+        (lambda: FourierBasis(POINTS[:7], 1, BOX).along(1, 8), "7 points for 8 modes"),
+        (lambda: FFNODSE(2, 1, 1, 4, (3, 8), bounds=BOX)(U[:, :7], POINTS[:7]), "7 points for 8 modes"),
+        (lambda: GeoFNO(2, 1, 1, 4, 2, 8, bounds=BOX)(U[:, :7], POINTS[:7]), "7 points for 8 modes"),
+        (lambda: SphericalBasis(SPHERE[:8], 3, coordinates="xyz"), "8 points for 9 modes"),
+        (lambda: LatticeBasis([POINTS[:3, 0], POINTS[:3, 1]], 2, BOX), "3 positions along axis 0 for 2 modes"),
+        (lambda: LatticeBasis([POINTS[:4, 0], POINTS[:2, 1]], 2, BOX), "2 positions along axis 1 for 2 modes"),
+    ],
+)
+def test_too_few_points_are_said_to_alias(act, text):
+    with pytest.warns(UserWarning, match=text) as caught:
+        act()
+    assert {str(warning.message).split(":")[0] for warning in caught} == {text}
+
+
+def test_as_many_points_as_modes_are_enough():
+    FourierBasis(POINTS[:8], 2, BOX).at(POINTS[:1])
+    FourierBasis(POINTS[:8], 1, BOX).along(1, 8)
+    SphericalBasis(SPHERE[:9], 3, coordinates="xyz").at(SPHERE[:1])
+    LatticeBasis([POINTS[:4, 0], POINTS[:3, 1]], 2, BOX)
 
 
 def test_queries_without_a_query_head_are_said_once():

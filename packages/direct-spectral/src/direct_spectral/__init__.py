@@ -6,7 +6,8 @@ keeps are evaluated directly, as real matrix products, on clouds, product lattic
 
 from direct_spectral._version import VERSION as __version__
 from direct_spectral.baselines import GeoFNO, PointMLP
-from direct_spectral.basis import Basis, FourierBasis
+from direct_spectral.basis import FourierBasis
+from direct_spectral.contract import Basis
 from direct_spectral.domain import Domain, fit_bounds
 from direct_spectral.functional import inudft, nudft, relative_l1, relative_l2
 from direct_spectral.interpolation import GridFNO, InterpFNO, neuralop_fno

@@ -9,20 +9,12 @@ from offprints.checks import message, require_range
 from torch import nn
 from torch.nn.functional import gelu
 
-from direct_spectral.basis import Basis, FourierBasis
+from direct_spectral.basis import FourierBasis
+from direct_spectral.blocks import CONV
+from direct_spectral.contract import Basis
 from direct_spectral.domain import Bounds, Domain
-from direct_spectral.layers import (
-    DirectSpectralConv,
-    GridSpectralConv,
-    grid_analyse,
-    grid_synthesise,
-    mix,
-    require_fine,
-)
-from direct_spectral.models import Head
+from direct_spectral.latent import LatentGridOperator
 from direct_spectral.operator import CloudOperator, Prepared
-from direct_spectral.unet import CONV
-from direct_spectral.waves import require_modes
 
 
 class Deformation(nn.Module):
@@ -61,7 +53,7 @@ class Deformation(nn.Module):
         return x + x * self.out(v)
 
 
-class GeoFNO(CloudOperator):
+class GeoFNO(LatentGridOperator):
     """Geo-FNO (Li et al. 2022): direct transforms at deformed positions, FFT layers on a grid between.
 
     The first layer takes values at ξ(x) to modes and onto the grid, three FFT layers follow, the last takes modes to
@@ -106,35 +98,12 @@ class GeoFNO(CloudOperator):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        require_range("dim", dim, low=1, high=3, integer=True)
-        self._set_up(
-            dim,
-            in_channels,
-            bounds,
-            periodic,
-            1.0,
-            "mean",
-            "forward",
-            append_positions,
-            True,
-            "direct",
-            2**40,
-            validate,
-        )
-        require_range("width", width, low=1, integer=True)
-        self.n_modes, self.grid = require_modes(n_modes, dim), require_modes(grid, dim)
-        require_fine(self.grid, self.n_modes)
+        self._set_up(dim, in_channels, bounds, periodic, append_positions=append_positions, validate=validate, most=3)
         factory = {"device": device, "dtype": dtype}
+        self._add_layers(out_channels, width, n_modes, grid, init, head, **factory)
         self.deformation = Deformation(dim, **factory)
-        self._register_scales(out_channels, **factory)
-        self.lift = nn.Linear(self.features, width, **factory)
-        self.into = DirectSpectralConv(width, width, self.n_modes, init, **factory)
-        self.onto = DirectSpectralConv(width, width, self.n_modes, init, **factory)
-        self.middle = nn.ModuleList(GridSpectralConv(width, width, self.n_modes, init, **factory) for _ in range(3))
-        self.pointwise = nn.ModuleList(CONV[dim](width, width, 1, **factory) for _ in range(3))
         self.places = nn.ModuleList(CONV[dim](dim, width, 1, **factory) for _ in range(4))
         self.last_place = nn.Linear(dim, width, **factory)
-        self.head = Head(width, head, out_channels, **factory)
 
     lasting = False
 
@@ -161,15 +130,13 @@ class GeoFNO(CloudOperator):
     def operate(self, inputs: Prepared) -> torch.Tensor:
         """Cloud to grid, grid layers, grid to cloud."""
         assert isinstance(inputs.out, DeformedBasis)  # made above
-        v = self.lift(inputs.features).transpose(-1, -2)
-        lines = [torch.linspace(0, 1, n, device=v.device, dtype=v.dtype) for n in self.grid]
+        s = self.onto_grid(inputs)
+        lines = [torch.linspace(0, 1, n, device=s.device, dtype=s.dtype) for n in self.grid]
         places = torch.stack(torch.meshgrid(*lines, indexing="ij")).unsqueeze(0)
-        packed = mix(inputs.basis.analyse(v), self.into.weight)
-        s = grid_synthesise(packed, self.n_modes, self.grid).to(v.dtype)
         v = gelu(s + self.places[0](places))
         for layer, pointwise, place in zip(self.middle, self.pointwise, list(self.places)[1:], strict=True):
             v = gelu(layer(v) + pointwise(v) + place(places))
-        s = inputs.out.synthesise(mix(grid_analyse(v, self.n_modes), self.onto.weight)).to(v.dtype)
+        s = self.off_grid(v, inputs.out)
         return self.head(s + self.last_place(inputs.out.unit.to(v.dtype)).transpose(-1, -2))
 
 
@@ -186,8 +153,7 @@ class DeformedBasis(FourierBasis):
     def __init__(self, model: GeoFNO, points: torch.Tensor, mask: torch.Tensor | None, dtype: torch.dtype) -> None:
         self._model = model
         if model.validate:
-            require = FourierBasis(points, 1, model.domain, mask=mask, max_basis_bytes=1)  # its checks
-            del require
+            FourierBasis(points, 1, model.domain, mask=mask, max_basis_bytes=1)  # for its checks
         clean = points if mask is None else torch.where(mask.unsqueeze(-1), points, points.new_zeros(()))
         self.unit = (model.domain.normalised(clean) + 1) / 2
         own = model.lift.weight.dtype
@@ -237,19 +203,9 @@ class PointMLP(CloudOperator):
     ) -> None:
         super().__init__()
         self._set_up(
-            dim,
-            in_channels,
-            bounds,
-            periodic,
-            0.9,
-            "mean",
-            "forward",
-            append_positions,
-            True,
-            "direct",
-            2**40,
-            validate,
-        )
+            dim, in_channels, bounds, periodic, append_positions=append_positions, max_basis_bytes=1,
+            validate=validate,
+        )  # fmt: skip
         require_range("width", width, low=1, integer=True)
         require_range("n_layers", n_layers, low=1, integer=True)
         self.n_modes = (1,) * dim

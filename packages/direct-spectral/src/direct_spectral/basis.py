@@ -7,7 +7,6 @@ u = A^T (h ⊙ (α, β)), with A = [cos(Kθ^T); sin(Kθ^T)].
 
 import copy
 import math
-import warnings
 from collections.abc import Callable, Sequence
 
 import torch
@@ -16,6 +15,7 @@ from offprints.device import full_precision
 from torch.utils.checkpoint import checkpoint
 
 from direct_spectral import backends
+from direct_spectral.contract import Basis, compute_dtype, pack, product, transposed_product, unpack, warn_aliasing
 from direct_spectral.domain import Bounds, Domain, fit_bounds, require_finite_where, require_floating
 from direct_spectral.quadrature import (
     QUADRATURE_HINT,
@@ -30,104 +30,6 @@ from direct_spectral.waves import count, hermitian, require_modes, tables, wave_
 
 NORMS = ("forward", "backward", "ortho")
 MAX_BASIS_BYTES = 512 * 2**20
-
-
-def compute_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which sums over points run: float64 for float64, float32 for all that is shorter."""
-    return torch.float64 if dtype in (torch.float64, torch.complex128) else torch.float32
-
-
-class Basis:
-    """What layers ask of a basis: values at points to packed coefficients, and back.
-
-    Attributes:
-        shared: whether one set of points serves every sample of a batch.
-        dtype: of the sums.
-        source: the tensor of points it was made from; `matches` recognises it.
-    """
-
-    shared: bool
-    dtype: torch.dtype
-    source: torch.Tensor | None = None
-    _version: int = -1
-
-    def analyse(self, u: torch.Tensor) -> torch.Tensor:
-        """Packed coefficients (B, C, K) of real values u (B, C, N)."""
-        raise NotImplementedError
-
-    def synthesise(self, packed: torch.Tensor) -> torch.Tensor:
-        """Values (B, C, N) of packed coefficients (B, C, K)."""
-        raise NotImplementedError
-
-    def at(self, points: torch.Tensor, mask: torch.Tensor | None = None, validate: bool = True) -> "Basis":
-        """The same functions at other points, for synthesis there."""
-        raise NotImplementedError
-
-    def along(self, axis: int, m: int) -> "Basis":
-        """The waves 0..m-1 along one axis."""
-        raise NotImplementedError
-
-    @property
-    def n_points(self) -> int:
-        """N."""
-        raise NotImplementedError
-
-    @property
-    def device(self) -> torch.device:
-        """Where it lies."""
-        raise NotImplementedError
-
-    def to(self, device: "torch.device | str | None" = None, dtype: torch.dtype | None = None) -> "Basis":
-        """A copy on another device or in another floating-point dtype; itself where nothing changes."""
-        dtype = self.dtype if dtype is None else compute_dtype(dtype)
-        where = self.device if device is None else torch.device(device)
-        if dtype == self.dtype and where == self.device:
-            return self
-        moved = copy.copy(self)
-        for name, value in vars(self).items():
-            if isinstance(value, torch.Tensor):
-                keep = name == "source" or name in self._exact or not value.is_floating_point()
-                setattr(moved, name, value.to(where) if keep else value.to(where, dtype))
-            elif isinstance(value, Basis):
-                setattr(moved, name, value.to(where, dtype))
-            elif isinstance(value, list) and value and isinstance(value[0], Basis):
-                setattr(moved, name, [part.to(where, dtype) for part in value])
-        moved.dtype = dtype
-        return moved
-
-    _exact: tuple[str, ...] = ()
-
-    def remember(self, source: torch.Tensor) -> None:
-        """Note which tensor of points this is the basis of, as it stands now."""
-        self.source = source
-        self._version = -1 if torch.compiler.is_compiling() or source.is_inference() else source._version
-
-    def matches(self, points: torch.Tensor) -> bool:
-        """Whether `points` is the very tensor this was made from, and was not written to since."""
-        if points is not self.source or torch.compiler.is_compiling() or self._version < 0:
-            return False
-        return points._version == self._version
-
-    def check_values(self, u: torch.Tensor) -> torch.Tensor:
-        """Values (B, C, N) in the dtype of the sums.
-
-        Raises:
-            TypeError: if they are integers, or wider than the basis.
-            ValueError: if shape or device differ.
-        """
-        require_floating("values", u)
-        if u.ndim != 3 or u.shape[-1] != self.n_points:
-            raise ValueError(message("values", f"of shape (B, C, {self.n_points})", tuple(u.shape)))
-        return self._fitting(u)
-
-    def _fitting(self, x: torch.Tensor) -> torch.Tensor:
-        if x.device != self.device:
-            hint = f"Move it: basis.to({str(x.device)!r})."
-            raise ValueError(message("basis", f"on {x.device}, where the values are", self.device, hint))
-        if x.dtype == torch.float64 and self.dtype != torch.float64:
-            hint = "Build it with dtype=torch.float64."
-            raise TypeError(message("basis", "of float64 for values of float64", self.dtype, hint))
-        return x.to(self.dtype)
 
 
 class FourierBasis(Basis):
@@ -228,7 +130,7 @@ class FourierBasis(Basis):
             else:
                 weights = mean_weights(self.theta, self.mask, self.dtype)
         if 0 < n < m:
-            _warn_aliasing(n, m)
+            warn_aliasing(f"{n} points", m, stacklevel=4)
         self._count = self._counted()
         factor = self._count_factor(inverse=False)
         self.weights = weights * (factor.squeeze(-1) if isinstance(factor, torch.Tensor) else factor)
@@ -294,6 +196,8 @@ class FourierBasis(Basis):
         if self.solver is not None:
             hint = "Use 'mean' or 'voronoi' with a factorised operator."
             raise ValueError(message("quadrature", "a weight for each point", "'lstsq'", hint))
+        if 0 < self.n_points < m:
+            warn_aliasing(f"{self.n_points} points", m, stacklevel=3)
         one = copy.copy(self)
         one.n_modes, one.domain, one.backend = require_modes(m, 1), self.domain.axis(axis), "direct"
         one.theta = self.theta[..., axis : axis + 1]
@@ -307,13 +211,13 @@ class FourierBasis(Basis):
             u = torch.where(self.mask.unsqueeze(-2), u, 0)
         with full_precision(self.device):
             if self.solver is not None:
-                return _product(u, self.solver.transpose(-1, -2))
+                return product(u, self.solver.transpose(-1, -2))
             if isinstance(self.weights, torch.Tensor):
                 u = u * self.weights.unsqueeze(-2)
             if self.backend != "direct":
                 packed = backends.analyse(self, u)
             elif self.table is not None:
-                packed = _product(u, self.table.transpose(-1, -2))
+                packed = product(u, self.table.transpose(-1, -2))
             else:
                 packed = self._analyse_in_pieces(u)
             return packed if isinstance(self.weights, torch.Tensor) else packed * self.weights
@@ -330,9 +234,9 @@ class FourierBasis(Basis):
             if self.backend != "direct":
                 values = backends.synthesise(self, packed)
             elif self.table is not None:
-                values = _product(packed, self.table)
+                values = product(packed, self.table)
             else:
-                values = torch.cat([self._piece(_product, packed, theta) for theta in self._pieces()], -1)
+                values = torch.cat([self._piece(product, packed, theta) for theta in self._pieces()], -1)
             return values if self.mask is None else torch.where(self.mask.unsqueeze(-2), values, 0)
 
     def _pieces(self) -> Sequence[torch.Tensor]:
@@ -340,9 +244,9 @@ class FourierBasis(Basis):
         per_point = 2 * count(self.n_modes) * math.prod(self.theta.shape[:-2]) * self.dtype.itemsize
         return self.theta.split(max(1, int(self.max_bytes / per_point)), dim=-2)
 
-    def _piece(self, product: Callable, x: torch.Tensor, theta: torch.Tensor) -> torch.Tensor:
+    def _piece(self, multiply: Callable, x: torch.Tensor, theta: torch.Tensor) -> torch.Tensor:
         def run(x: torch.Tensor, theta: torch.Tensor) -> torch.Tensor:
-            return product(x, tables(*self._wanted(theta)))
+            return multiply(x, tables(*self._wanted(theta)))
 
         if torch.is_grad_enabled() and (x.requires_grad or theta.requires_grad):
             return checkpoint(run, x, theta, use_reentrant=False, preserve_rng_state=False)
@@ -352,7 +256,7 @@ class FourierBasis(Basis):
         pieces = self._pieces()
         total = None
         for part, theta in zip(u.split(pieces[0].shape[-2], dim=-1), pieces, strict=True):
-            more = self._piece(_transposed, part, theta)
+            more = self._piece(transposed_product, part, theta)
             total = more if total is None else total + more
         assert total is not None  # split gives at least one piece
         return total
@@ -405,33 +309,3 @@ def _checked_mask(mask: torch.Tensor | None, points: torch.Tensor) -> torch.Tens
     if mask.ndim == 2 and points.ndim == 3 and points.shape[0] not in (1, mask.shape[0]):
         raise ValueError(message("mask", f"of shape {tuple(points.shape[:-1])}", tuple(mask.shape)))
     return mask
-
-
-def _warn_aliasing(n: int, m: int) -> None:
-    warnings.warn(
-        f"{n} points for {m} modes: waves are aliased onto each other. Keep fewer modes.", UserWarning, stacklevel=4
-    )
-
-
-def _product(x: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
-    """(B, C, n) times a matrix (n, k) or (B, n, k): one product for all rows where the matrix is shared."""
-    if matrix.ndim == 2:
-        return (x.reshape(-1, x.shape[-1]) @ matrix).reshape(*x.shape[:-1], matrix.shape[-1])
-    if x.shape[0] != matrix.shape[0]:
-        raise ValueError(message("values", f"a batch of {matrix.shape[0]}, as the basis", x.shape[0]))
-    return x @ matrix
-
-
-def _transposed(x: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
-    return _product(x, matrix.transpose(-1, -2))
-
-
-def pack(c: torch.Tensor) -> torch.Tensor:
-    """Complex coefficients (..., M) as real ones (..., 2M): (Re c, -Im c)."""
-    return torch.cat([c.real, -c.imag], -1)
-
-
-def unpack(packed: torch.Tensor) -> torch.Tensor:
-    """Real coefficients (..., 2M) as complex ones (..., M): α - iβ."""
-    alpha, beta = packed.chunk(2, -1)
-    return torch.complex(alpha.contiguous(), -beta.contiguous())

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from offprints.claims import MissingResource, Scale
@@ -37,7 +38,7 @@ class OnGrid(CloudOperator):
         self, in_channels: int, out_channels: int, width: int, n_modes: int, inner: str, options: dict | None = None
     ) -> None:
         super().__init__()
-        self._set_up(1, in_channels, ((0.0, 1.0),), True, 1.0, "mean", "forward", False, True, "direct", 1, False)
+        self._set_up(1, in_channels, ((0.0, 1.0),), True, append_positions=False, max_basis_bytes=1, validate=False)
         self.n_modes = (1,)
         self._register_scales(out_channels, None, None)
         if inner == "own":
@@ -53,44 +54,50 @@ class OnGrid(CloudOperator):
         return self.inner(torch.cat([u, line.expand(len(u), 1, -1)], 1)).transpose(1, 2)
 
 
+class Run(NamedTuple):
+    """One model after training: its error in per cent, and errors against seconds of training, epoch by epoch."""
+
+    model: PointOperator
+    error: float
+    errors: list[float]
+    seconds: list[float]
+    lr: float
+
+
 def trained(
     make: Callable[[], PointOperator], train: Data, test: Data, scale: Scale, seed: int, device: str, lr: float
-) -> tuple[PointOperator, float, list[float]]:
-    """One run at one learning rate: the operator, its error in per cent (relative L1 of the test set), its epochs."""
+) -> Run:
+    """One run at one learning rate; errors are relative L1, of the test set."""
     with isolated(seed):  # every model starts from the same state of the generators
         model = make().to(device)
     model.fit_scales(train["u"], train["y"])
     batches = Batches(train, scale.batch, shuffle=True, seed=seed, device=device)
     held_out = Batches(test, scale.batch, device=device)
+    every = max(1, scale.epochs // 8)
     try:
-        history = train_operator(
-            model, batches, held_out, scale.epochs, lr, schedule="onecycle", every=max(1, scale.epochs // 8)
-        )
+        history = train_operator(model, batches, held_out, scale.epochs, lr, schedule="onecycle", every=every)
     except ValueError as error:
         if "the loss" not in str(error):
             raise
-        return model, DIVERGED, [DIVERGED]
+        return Run(model, DIVERGED, [DIVERGED], [0.0], lr)
     error = evaluate(model, held_out, relative_l1)["mean"]
-    return model, min(error, DIVERGED), history.error
+    seen = [epoch for epoch in range(scale.epochs) if (epoch + 1) % every == 0 or epoch + 1 == scale.epochs]
+    return Run(model, min(error, DIVERGED), history.error, [history.seconds[epoch] for epoch in seen], lr)
 
 
-def best_of(
-    make: Callable[[], PointOperator], train: Data, test: Data, scale: Scale, seed: int, device: str
-) -> tuple[float, float, list[float], PointOperator]:
-    """The best of the scale's learning rates: its error, the rate, the errors over epochs, and the operator."""
-    runs = [(trained(make, train, test, scale, seed, device, lr), lr) for lr in scale.lrs]
-    (model, error, epochs), lr = min(runs, key=lambda run: run[0][1])
-    return error, lr, epochs, model
-
-
-def measured(models: Mapping[str, Contest], scale: Scale, seed: int, device: str) -> dict[str, float | list[float]]:
-    """Errors, chosen rates, parameter counts and error curves of several models, each with its data."""
+def measured(
+    models: Mapping[str, Contest], scale: Scale, seed: int, device: str
+) -> tuple[dict[str, float | list[float]], dict[str, PointOperator]]:
+    """Every model at the best of the scale's learning rates: errors, rates, parameter counts, curves; the models."""
     found: dict[str, float | list[float]] = {}
+    kept = {}
     for name, (make, train, test) in models.items():
-        error, lr, epochs, model = best_of(make, train, test, scale, seed, device)
-        found |= {name: error, f"{name}_lr": lr, f"{name}_parameters": float(parameter_count(model))}
-        found[f"{name}_epochs"] = [*epochs, epochs[-1]]
-    return found
+        runs = [trained(make, train, test, scale, seed, device, lr) for lr in scale.lrs]
+        best = min(runs, key=lambda run: run.error)
+        found |= {name: best.error, f"{name}_lr": best.lr, f"{name}_parameters": float(parameter_count(best.model))}
+        found |= {f"{name}_errors": best.errors, f"{name}_seconds": best.seconds}
+        kept[name] = best.model
+    return found, kept
 
 
 def folder(name: str) -> Path:

@@ -48,7 +48,7 @@ def _duel(
         "sphere": (lambda: _spherical(channels, out, scale, weight=weight), train, test),
         "plane": (lambda: _planar(channels, out, scale), _flat(train), _flat(test)),
     }
-    return measured(models, scale, seed, device)
+    return measured(models, scale, seed, device)[0]
 
 
 def rotation_gap(model: PointOperator, data: Data, seed: int, device: str) -> float:
@@ -86,8 +86,8 @@ def shallow_water_claim(seed: int, scale: Scale, device: str) -> dict[str, float
     train, test = {n: x[: scale.train] for n, x in data.items()}, {n: x[scale.train :] for n, x in data.items()}
     found = _duel(train, test, scale, seed, device)
     make = lambda: _spherical(4, 3, scale, append_positions=False, weight="degree")  # noqa: E731
-    model, error, _ = trained(make, train, test, scale, seed, device, scale.lrs[len(scale.lrs) // 2])
-    return found | {"equivariant": error, "rotation_gap": rotation_gap(model, test, seed, device)}
+    run = trained(make, train, test, scale, seed, device, scale.lrs[len(scale.lrs) // 2])
+    return found | {"equivariant": run.error, "rotation_gap": rotation_gap(run.model, test, seed, device)}
 
 
 @METHOD.claim(

@@ -156,6 +156,8 @@ _SOLVERS: Mapping[str, Callable[[argparse.Namespace, int], Data]] = {
 def build(options: argparse.Namespace, train: Data) -> PointOperator:
     """The model for the data, with the bounds of the training set."""
     _, _, _, _, _, modes, width = RECIPES[options.problem]
+    if options.problem == "elasticity" and options.model == "ffno-dse":
+        modes, width = 15, 64  # the one model of a problem with sizes of its own
     modes, width = options.modes or modes, options.width or width
     channels = train["u"].shape[-1] * (1 + train["u"].is_complex())
     out = train["y"].shape[-1] * (1 + train["y"].is_complex())

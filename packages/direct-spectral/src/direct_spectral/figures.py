@@ -10,13 +10,18 @@ from offprints.claims import Runs
 from direct_spectral._method import METHOD
 
 
+def _clock(found: Runs, name: str) -> np.ndarray:
+    """Seconds of training at which errors were taken: the median over runs."""
+    return np.nanmedian(found.series(f"{name}_seconds"), axis=0)
+
+
 @METHOD.figure(
     "training",
     needs=["elasticity", "variants"],
-    caption="Elasticity: error on the test set while training, each model at the learning rate it does best with.",
+    caption="Elasticity: error on the test set against time, each model at the learning rate it does best with.",
 )
 def training(runs: Mapping[str, Runs]) -> Figure:
-    """Error against the share of training, left parameter count of claim elasticity, right of claim variants."""
+    """Error against median seconds; left the models of claim elasticity, right of claim variants, which are smaller."""
     drawn, axes = plot.figure(1, 2, width=4.2, height=3.2)
     panels = (
         ("elasticity", {"fnodse": "FNO-DSE", "geofno": "Geo-FNO", "interpfno": "interpolation + FNO"}),
@@ -25,20 +30,15 @@ def training(runs: Mapping[str, Runs]) -> Figure:
     for ax, (claim, names) in zip(axes, panels, strict=True):
         found = runs[claim]
         for place, (name, label) in enumerate(names.items()):
-            errors = found.series(f"{name}_epochs")[:, :-1]
-            share = 100 * np.arange(1, errors.shape[1] + 1) / errors.shape[1]
-            plot.bands(ax, share, errors, label, colour=place, dash=place)
-        ax.set(yscale="log", xlabel="% of training", ylabel="relative L1 error, %")
+            plot.bands(ax, _clock(found, name), found.series(f"{name}_errors"), label, colour=place, dash=place)
+        ax.set(xscale="log", yscale="log", xlabel="seconds of training", ylabel="relative L1 error, %")
         ax.legend(fontsize=8)
     return drawn
 
 
-@METHOD.figure(
-    "burgers", needs=["burgers"], caption="Left: a prediction on contracting-expanding points (ticks). Right: errors."
-)
 def burgers(runs: Mapping[str, Runs]) -> Figure:
     """One sample of the first seed; errors of all models."""
-    found = runs["burgers"]
+    (found,) = runs.values()
     drawn, (left, right) = plot.figure(1, 2, width=4.4, height=3.2)
     x = found.series("ce_points")[0]
     for place, (name, label) in enumerate(
@@ -57,6 +57,11 @@ def burgers(runs: Mapping[str, Runs]) -> Figure:
     right.set(yscale="log", ylabel="relative L1 error, %")
     right.tick_params(axis="x", labelsize=7)
     return drawn
+
+
+BURGERS_CAPTION = "ν = {}. Left: a prediction on contracting-expanding points (ticks). Right: errors."
+METHOD.figure("burgers", needs=["burgers"], caption=BURGERS_CAPTION.format(0.1))(burgers)
+METHOD.figure("burgers-sharp", needs=["burgers-sharp"], caption=BURGERS_CAPTION.format(0.01))(burgers)
 
 
 @METHOD.figure(
@@ -79,17 +84,20 @@ def elasticity(runs: Mapping[str, Runs]) -> Figure:
 
 @METHOD.figure(
     "sphere",
-    needs=["shallow-water", "winds", "transfer", "transfer-areas"],
+    needs=["shallow-water", "shallow-water-complex", "winds", "transfer", "transfer-areas"],
     caption="Left: errors on the sphere. Right: error on sets of other size than the 256 points of training.",
 )
 def sphere(runs: Mapping[str, Runs]) -> Figure:
     """Harmonics against plane waves; 1/N against cell areas."""
     drawn, (left, right) = plot.figure(1, 2, width=4.2, height=3.0)
-    labels = {"shallow-water": "shallow\nwater", "winds": "winds"}
-    groups = {}
-    for claim, label in labels.items():
-        groups[f"{label}\nsphere"] = runs[claim].metric("sphere")
-        groups[f"{label}\nplane"] = runs[claim].metric("plane")
+    water, winds = runs["shallow-water"], runs["winds"]
+    groups = {
+        "water\nsphere": water.metric("sphere"),
+        "water\ncomplex": runs["shallow-water-complex"].metric("sphere"),
+        "water\nplane": water.metric("plane"),
+        "winds\nsphere": winds.metric("sphere"),
+        "winds\nplane": winds.metric("plane"),
+    }
     plot.bars(left, groups)
     left.set(ylabel="relative L1 error, %")
     left.tick_params(axis="x", labelsize=8)

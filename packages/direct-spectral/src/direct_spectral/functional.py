@@ -3,7 +3,7 @@
 import torch
 from offprints.checks import message
 
-from direct_spectral.basis import compute_dtype
+from direct_spectral.contract import compute_dtype
 from direct_spectral.domain import require_finite_where, require_floating
 
 

@@ -7,28 +7,40 @@ from typing import Literal
 import numpy as np
 import torch
 from offprints.checks import message, require_choice, require_range
-from scipy.spatial import Delaunay, KDTree
 from torch import nn
 from torch.nn.functional import gelu, grid_sample
 
-from direct_spectral.basis import Basis, FourierBasis
+from direct_spectral.basis import FourierBasis
+from direct_spectral.blocks import CONV, Head
+from direct_spectral.contract import Basis
 from direct_spectral.domain import Bounds
 from direct_spectral.layers import GridSpectralConv, require_fine
 from direct_spectral.memo import Memo
-from direct_spectral.models import Head
 from direct_spectral.operator import CloudOperator, Prepared
-from direct_spectral.unet import CONV
 from direct_spectral.waves import require_modes
 
 _memo = Memo(128 * 2**20)
 
 
-def _weights_of(cloud: np.ndarray, grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _images(cloud: np.ndarray, periodic: list[bool]) -> tuple[np.ndarray, np.ndarray]:
+    """Points of [-1, 1]^d and their copies half a period around along periodic axes; the places they were copied of."""
+    places = np.arange(len(cloud))
+    for axis in np.flatnonzero(periodic):
+        wrapped = cloud.copy()
+        wrapped[:, axis] = (cloud[:, axis] + 1) % 2 - 1
+        other = wrapped.copy()
+        other[:, axis] -= 2 * np.where(wrapped[:, axis] < 0, -1, 1)
+        cloud, places = np.concatenate([wrapped, other]), np.concatenate([places, places])
+    return cloud, places
+
+
+def _weights_of(cloud: np.ndarray, grid: np.ndarray, periodic: list[bool]) -> tuple[np.ndarray, np.ndarray]:
     """Corners (G, d+1) and barycentric weights (G, d+1) of the simplex around each grid point; outside, the nearest."""
-    key = _memo.key(cloud, grid)
+    key = _memo.key(cloud, grid, np.array(periodic))
     if (known := _memo.get(key)) is not None:
         return known[0], known[1]
     g, d = grid.shape
+    cloud, places = _images(cloud, periodic)
     corners, weights = np.zeros((g, d + 1), dtype=np.int64), np.zeros((g, d + 1))
     if d == 1:
         order = np.argsort(cloud[:, 0], kind="stable")
@@ -39,6 +51,8 @@ def _weights_of(cloud: np.ndarray, grid: np.ndarray) -> tuple[np.ndarray, np.nda
         share = np.clip((at - x[left]) / span, 0.0, 1.0)
         corners, weights = np.stack([order[left], order[right]], 1), np.stack([1 - share, share], 1)
     else:
+        from scipy.spatial import Delaunay, KDTree  # not at import: it takes a while
+
         triangles = Delaunay(cloud)
         where = triangles.find_simplex(grid)
         inside = where >= 0
@@ -51,18 +65,21 @@ def _weights_of(cloud: np.ndarray, grid: np.ndarray) -> tuple[np.ndarray, np.nda
         flat = ~np.isfinite(weights).all(1)  # a degenerate simplex: its nearest corner
         corners[flat, 0], weights[flat] = KDTree(cloud).query(grid[flat])[1] if flat.any() else 0, 0.0
         weights[flat, 0] = 1.0
+    corners = places[corners]
     _memo.put(key, corners, weights)
     return corners, weights
 
 
 @torch.library.custom_op("direct_spectral::linear_weights", mutates_args=())
-def _linear_weights(points: torch.Tensor, mask: torch.Tensor, grid: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _linear_weights(
+    points: torch.Tensor, mask: torch.Tensor, grid: torch.Tensor, periodic: list[bool]
+) -> tuple[torch.Tensor, torch.Tensor]:
     clouds, kept = points.detach().double().cpu().numpy(), mask.cpu().numpy()
     at = grid.detach().double().cpu().numpy()
     found = []
     for cloud, which in zip(clouds, kept, strict=True):
         places = np.flatnonzero(which)
-        corners, weights = _weights_of(np.ascontiguousarray(cloud[which]), at)
+        corners, weights = _weights_of(np.ascontiguousarray(cloud[which]), at, periodic)
         found.append((places[corners], weights))
     shape = (len(clouds), len(at), at.shape[1] + 1)
     corners = np.stack([a for a, _ in found]) if found else np.zeros(shape, dtype=np.int64)
@@ -72,7 +89,9 @@ def _linear_weights(points: torch.Tensor, mask: torch.Tensor, grid: torch.Tensor
 
 
 @_linear_weights.register_fake
-def _(points: torch.Tensor, mask: torch.Tensor, grid: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _(
+    points: torch.Tensor, mask: torch.Tensor, grid: torch.Tensor, periodic: list[bool]
+) -> tuple[torch.Tensor, torch.Tensor]:
     shape = (points.shape[0], grid.shape[0], grid.shape[1] + 1)
     return points.new_empty(shape, dtype=torch.int64), points.new_empty(shape)
 
@@ -171,7 +190,7 @@ class InterpFNO(CloudOperator):
         grid: size of the grid along each axis, or one for all.
         n_layers: spectral layers.
         bounds: (lo, hi) of each axis.
-        periodic: of each axis, or of all (neighbours across the seam are not used).
+        periodic: of each axis, or of all: there the grid has no point twice, and neighbours across the seam count.
         inner: "neuralop" (the library's FNO, float32) or "grid" (`GridFNO`).
         append_positions: whether grid positions join the inputs.
         inner_options: further arguments of the inner model.
@@ -204,10 +223,10 @@ class InterpFNO(CloudOperator):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        require_range("dim", dim, low=1, high=3, integer=True)
         self._set_up(
-            dim, in_channels, bounds, periodic, 1.0, "mean", "forward", append_positions, True, "direct", 1, validate
-        )
+            dim, in_channels, bounds, periodic, append_positions=append_positions, max_basis_bytes=1,
+            validate=validate, most=3,
+        )  # fmt: skip
         self.append_positions = False  # those of the grid join, not those of the cloud
         require_choice("inner", inner, ("neuralop", "grid"))
         self.grid, self.modes = require_modes(grid, dim), require_modes(n_modes, dim)
@@ -236,9 +255,14 @@ class InterpFNO(CloudOperator):
         points = points.unsqueeze(0) if points.ndim == 2 else points
         mask = torch.ones(points.shape[:-1], dtype=torch.bool, device=u.device)
         mask = mask if inputs.mask is None else inputs.mask
-        lines = [torch.linspace(-1, 1, n, device=u.device, dtype=points.dtype) for n in self.grid]
+        periodic = list(self.domain.periodic)
+        lines = [
+            torch.linspace(-1, 1, n + wraps, device=u.device, dtype=points.dtype)[:n]
+            for n, wraps in zip(self.grid, periodic, strict=True)
+        ]
         places = torch.stack(torch.meshgrid(*lines, indexing="ij"), -1).reshape(-1, len(lines))
-        corners, weights = _linear_weights(points.detach().expand(len(mask), -1, -1).contiguous(), mask, places)
+        clouds = points.detach().expand(len(mask), -1, -1).contiguous()
+        corners, weights = _linear_weights(clouds, mask, places, periodic)
         rows = corners.expand(len(u), -1, -1).flatten(1)
         near = u.gather(1, rows.unsqueeze(-1).expand(-1, -1, u.shape[-1])).unflatten(1, corners.shape[1:])
         on_grid = (near * weights.unsqueeze(-1).to(u.dtype)).sum(2).transpose(-1, -2).unflatten(-1, self.grid)
@@ -251,7 +275,12 @@ class InterpFNO(CloudOperator):
 
     def _back(self, values: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
         """Values (B, C, n_1, …) at points of [-1, 1]^d, (B, N, C)."""
-        dim, points = len(self.grid), points.expand(len(values), -1, -1).to(values.dtype)
+        dim, points = len(self.grid), points.expand(len(values), -1, -1)
+        wraps = torch.tensor(self.domain.periodic, device=points.device)
+        points = torch.where(wraps, (points + 1) % 2 - 1, points).to(values.dtype)
+        for axis, wrapped in enumerate(self.domain.periodic, start=2):
+            if wrapped:  # the far end is the first value again
+                values = torch.cat([values, values.narrow(axis, 0, 1)], axis)
         if dim == 1:  # grid_sample has two dimensions or three
             values, points = values.unsqueeze(-2), torch.cat([points, torch.zeros_like(points)], -1)
             sampled = grid_sample(values, points.unsqueeze(1), align_corners=True, padding_mode="border")

@@ -10,7 +10,8 @@ import torch
 from offprints.checks import message, require_choice
 from offprints.device import full_precision
 
-from direct_spectral.basis import NORMS, Basis, FourierBasis, compute_dtype, pack, unpack
+from direct_spectral.basis import NORMS, FourierBasis
+from direct_spectral.contract import Basis, compute_dtype, pack, unpack, warn_aliasing
 from direct_spectral.domain import Bounds, Domain, require_finite_where, require_floating
 from direct_spectral.quadrature import cell_areas
 from direct_spectral.waves import count, hermitian, require_modes, tables, wave_vectors
@@ -73,6 +74,8 @@ class LatticeBasis(Basis):
             if validate:
                 one.require_inside(f"axes[{i}]", part)
             last = i == len(axes) - 1
+            if len(axis) < 2 * self.n_modes[i] - last:
+                warn_aliasing(f"{len(axis)} positions along axis {i}", self.n_modes[i], stacklevel=3)
             theta = one.angles(part)
             self.tables.append(tables(theta, (self.n_modes[i],), self.dtype) if last else _both_signs(theta, self, i))
             if quadrature == "voronoi":

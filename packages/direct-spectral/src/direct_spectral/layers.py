@@ -9,7 +9,7 @@ from offprints.device import full_precision
 from torch import nn
 
 from direct_spectral.backends import block_indices
-from direct_spectral.basis import Basis, compute_dtype, pack, unpack
+from direct_spectral.contract import Basis, compute_dtype, pack, unpack
 from direct_spectral.sphere import SphericalBasis
 from direct_spectral.waves import count, require_modes
 
@@ -282,15 +282,6 @@ def require_fine(sizes: tuple[int, ...], n_modes: tuple[int, ...]) -> None:
         least = 2 * m - 1 if axis == len(sizes) - 1 else 2 * m
         if n < least:
             raise ValueError(message(f"axis {axis} of the grid", f"at least {least} points for {m} modes", n))
-
-
-class Pointwise(nn.Linear):
-    """W v + b at each point: (B, C_in, N) to (B, C_out, N)."""
-
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """Values at the same points."""
-        mixed = self.weight @ input
-        return mixed if self.bias is None else mixed + self.bias.unsqueeze(-1)
 
 
 def parameter_count(module: nn.Module) -> int:

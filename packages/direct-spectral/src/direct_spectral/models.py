@@ -3,36 +3,17 @@
 from collections.abc import Sequence
 
 import torch
-from offprints.checks import require_range
+from offprints.checks import require_choice, require_range
 from torch import nn
 from torch.nn.functional import gelu
 
-from direct_spectral.basis import MAX_BASIS_BYTES, Basis, FourierBasis
+from direct_spectral.basis import MAX_BASIS_BYTES, FourierBasis
+from direct_spectral.blocks import Head, Pointwise, through_layers
+from direct_spectral.contract import Basis
 from direct_spectral.domain import Bounds
-from direct_spectral.layers import DirectSpectralConv, FactorizedSpectralConv, Pointwise
+from direct_spectral.layers import DirectSpectralConv, FactorizedSpectralConv
 from direct_spectral.operator import CloudOperator, Prepared
 from direct_spectral.waves import require_modes
-
-
-class Head(nn.Module):
-    """Linear, GELU, linear: (B, C, N) to (B, N, C_out)."""
-
-    def __init__(
-        self,
-        width: int,
-        hidden: int,
-        out_channels: int,
-        device: "torch.device | str | None" = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__()
-        factory = {"device": device, "dtype": dtype}
-        self.hidden = nn.Linear(width, hidden, **factory)
-        self.out = nn.Linear(hidden, out_channels, **factory)
-
-    def forward(self, v: torch.Tensor) -> torch.Tensor:
-        """Outputs at each point."""
-        return self.out(gelu(self.hidden(v.transpose(-1, -2))))
 
 
 class FNODSE(CloudOperator):
@@ -92,8 +73,9 @@ class FNODSE(CloudOperator):
     ) -> None:
         super().__init__()
         self._set_up(
-            dim, in_channels, bounds, periodic, gap, quadrature, norm, append_positions, query_head, backend,
-            max_basis_bytes, validate,
+            dim, in_channels, bounds, periodic, gap=gap, quadrature=quadrature, norm=norm,
+            append_positions=append_positions, query_head=query_head, backend=backend,
+            max_basis_bytes=max_basis_bytes, validate=validate,
         )  # fmt: skip
         require_range("width", width, low=1, integer=True)
         require_range("n_layers", n_layers, low=1, integer=True)
@@ -101,9 +83,8 @@ class FNODSE(CloudOperator):
         factory = {"device": device, "dtype": dtype}
         self._register_scales(out_channels, **factory)
         self.lift = nn.Linear(self.features, width, **factory)
-        self.spectral = nn.ModuleList(
-            DirectSpectralConv(width, width, self.n_modes, init, **factory) for _ in range(n_layers)
-        )
+        layers = [DirectSpectralConv(width, width, self.n_modes, init, **factory) for _ in range(n_layers)]
+        self.spectral = nn.ModuleList(layers)
         skips = n_layers - query_head
         self.pointwise = nn.ModuleList(Pointwise(width, width, **factory) for _ in range(skips))
         self.head = Head(width, head, out_channels, **factory)
@@ -111,12 +92,7 @@ class FNODSE(CloudOperator):
     def operate(self, inputs: Prepared) -> torch.Tensor:
         """Lift, spectral layers, head."""
         v = self.lift(inputs.features).transpose(-1, -2)
-        last = len(self.spectral) - 1
-        for i, layer in enumerate(self.spectral):
-            spectral = layer(v, inputs.basis, inputs.out if i == last else None)
-            if i < len(self.pointwise) and (i < last or inputs.same):
-                spectral = spectral + self.pointwise[i](v)
-            v = gelu(spectral) if i < last else spectral
+        v = through_layers(v, self.spectral, self.pointwise, inputs.basis, inputs.out, inputs.same)
         return self.head(v)
 
 
@@ -178,12 +154,14 @@ class FFNODSE(CloudOperator):
     ) -> None:
         super().__init__()
         self._set_up(
-            dim, in_channels, bounds, periodic, gap, quadrature, norm, append_positions, query_head, "direct",
-            max_basis_bytes, validate,
+            dim, in_channels, bounds, periodic, gap=gap, quadrature=quadrature, norm=norm,
+            append_positions=append_positions, query_head=query_head,
+            max_basis_bytes=max_basis_bytes, validate=validate,
         )  # fmt: skip
         require_range("width", width, low=1, integer=True)
         require_range("n_layers", n_layers, low=1, integer=True)
         require_range("expansion", expansion, low=1, integer=True)
+        require_choice("quadrature", quadrature, ("mean", "voronoi"), hint="Least squares does not factorise.")
         self.n_modes = require_modes(n_modes, dim)
         factory = {"device": device, "dtype": dtype}
         self._register_scales(out_channels, **factory)

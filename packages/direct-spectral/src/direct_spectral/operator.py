@@ -8,14 +8,17 @@ from typing import NamedTuple, Self
 
 import torch
 from offprints import checkpoint
-from offprints.checks import message, require_range, require_same_device
+from offprints.checks import message, require_choice, require_range, require_same_device
 from offprints.device import float_dtype
 from torch import nn
 
+from direct_spectral import backends
 from direct_spectral._version import DIST, VERSION
-from direct_spectral.basis import Basis, FourierBasis, compute_dtype
+from direct_spectral.basis import MAX_BASIS_BYTES, NORMS, FourierBasis
+from direct_spectral.contract import Basis, compute_dtype
 from direct_spectral.domain import Bounds, Domain, require_finite_where, require_floating
 from direct_spectral.lattice import LatticeBasis
+from direct_spectral.quadrature import RULES
 
 
 class Prepared(NamedTuple):
@@ -286,22 +289,28 @@ class CloudOperator(PointOperator):
         in_channels: int,
         bounds: Bounds,
         periodic: bool | Sequence[bool],
-        gap: float,
-        quadrature: str,
-        norm: str,
-        append_positions: bool,
-        query_head: bool,
-        backend: str,
-        max_basis_bytes: int,
-        validate: bool,
+        *,
+        gap: float = 1.0,
+        quadrature: str = "mean",
+        norm: str = "forward",
+        append_positions: bool = True,
+        query_head: bool = True,
+        backend: str = "direct",
+        max_basis_bytes: int = MAX_BASIS_BYTES,
+        validate: bool = True,
+        most: int | None = None,
     ) -> None:
-        require_range("dim", dim, low=1, integer=True)
+        """Check and keep what a cloud's basis is made of; `most` is the largest d that the operator knows."""
+        require_range("dim", dim, low=1, high=most, integer=True)
         self.domain = Domain.of(bounds, periodic, gap)
         if self.domain.dim != dim:
             raise ValueError(message("bounds", f"of {dim} axes (dim)", self.domain.dim))
         least = 0 if append_positions else 1  # positions alone may be the input
         self.in_channels = int(require_range("in_channels", in_channels, low=least, integer=True))
         self.append_positions, self.query_head, self.validate = append_positions, query_head, validate
+        require_choice("norm", norm, NORMS)
+        require_choice("backend", backend, backends.NAMES)
+        require_choice("quadrature", quadrature, RULES)
         self.options = {"norm": norm, "backend": backend, "max_basis_bytes": max_basis_bytes}
         self.quadrature = quadrature
 

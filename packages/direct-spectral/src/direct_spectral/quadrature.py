@@ -4,14 +4,18 @@ With q = 1/N (the paper) the sum over scattered points is a Monte-Carlo estimate
 Voronoi cells make it a quadrature rule, and least squares recovers band-limited fields exactly.
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
 from offprints.checks import message, require_finite
 from offprints.device import float_dtype, full_precision
-from scipy.spatial import SphericalVoronoi, Voronoi
 
 from direct_spectral.domain import Domain, values_known
 from direct_spectral.waves import count, partners, tables
+
+if TYPE_CHECKING:
+    from scipy.spatial import Voronoi
 
 RULES = ("mean", "voronoi", "lstsq")
 QUADRATURE_HINT = "Or pass the weights themselves."
@@ -105,6 +109,8 @@ def _interval(x: np.ndarray, periodic: bool) -> np.ndarray:
 
 def _box(unit: np.ndarray, extents: np.ndarray, periodic: list[bool]) -> np.ndarray:
     """Voronoi cells in the box: mirror images across its faces (copies, where periodic) make every cell finite."""
+    from scipy.spatial import Voronoi  # not at import: it takes a while
+
     images = [unit]
     for axis, wrapped in enumerate(periodic):
         grown = list(images)
@@ -118,7 +124,7 @@ def _box(unit: np.ndarray, extents: np.ndarray, periodic: list[bool]) -> np.ndar
     return _volumes(diagram, len(unit)) / np.prod(extents)
 
 
-def _volumes(diagram: Voronoi, n: int) -> np.ndarray:
+def _volumes(diagram: "Voronoi", n: int) -> np.ndarray:
     """Volume of each of the first n cells: cones over its facets, from the point that the cell belongs to."""
     found = np.zeros(n)
     dim = diagram.points.shape[1]
@@ -154,6 +160,8 @@ def sphere_areas(xyz: torch.Tensor, mask: torch.Tensor | None = None) -> torch.T
 
 @torch.library.custom_op("direct_spectral::sphere_areas", mutates_args=())
 def _sphere(xyz: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    from scipy.spatial import SphericalVoronoi
+
     flat, kept = xyz.reshape(-1, *xyz.shape[-2:]).cpu().numpy(), mask.reshape(-1, xyz.shape[-2]).cpu().numpy()
     areas = np.zeros(kept.shape)
     for row, (cloud, which) in enumerate(zip(flat, kept, strict=True)):

@@ -5,6 +5,7 @@ Y_lm, orthonormal on the unit sphere, at index l² + l + m: for m > 0 √2 (-1)^
 longitude.
 """
 
+import copy
 import math
 from typing import Literal
 
@@ -12,9 +13,8 @@ import numpy as np
 import torch
 from offprints.checks import message, require_choice, require_range
 from offprints.device import float_dtype, full_precision
-from scipy.special import sph_harm_y_all
 
-from direct_spectral.basis import Basis, _product, compute_dtype
+from direct_spectral.contract import Basis, compute_dtype, product, warn_aliasing
 from direct_spectral.domain import require_finite_where, require_floating, values_known
 from direct_spectral.memo import Memo
 from direct_spectral.quadrature import QUADRATURE_HINT, mean_weights, require_enough, sphere_areas, user_weights
@@ -73,6 +73,8 @@ def _of_cloud(theta: np.ndarray, phi: np.ndarray, l_max: int) -> np.ndarray:
     key = _memo.key(theta, phi, l_max)
     if (known := _memo.get(key)) is not None:
         return known[0]
+    from scipy.special import sph_harm_y_all  # not at import: it takes a while
+
     values = _real(sph_harm_y_all(l_max - 1, l_max - 1, theta, phi), l_max)
     _memo.put(key, values)
     return values
@@ -86,6 +88,8 @@ def _(theta: torch.Tensor, phi: torch.Tensor, l_max: int) -> torch.Tensor:
 @torch.library.custom_op("direct_spectral::harmonics_slopes", mutates_args=())
 def _slopes(theta: torch.Tensor, phi: torch.Tensor, l_max: int) -> torch.Tensor:
     """∂Y/∂θ and ∂Y/∂φ, (..., L², 2)."""
+    from scipy.special import sph_harm_y_all
+
     a, b = theta.detach().double().cpu().numpy().ravel(), phi.detach().double().cpu().numpy().ravel()
     slopes = np.empty((a.size, l_max**2, 2))
     if a.size:
@@ -188,6 +192,14 @@ class SphericalBasis(Basis):
         mask: torch.Tensor | None = None,
         validate: bool = True,
     ) -> None:
+        self.lmax = int(require_range("lmax", lmax, low=1, integer=True))
+        self.coordinates, self.units = coordinates, units
+        require_floating("points", points)
+        self.dtype = compute_dtype(points.dtype if dtype is None else dtype)
+        self._weigh(self._place(points, mask, validate), quadrature)
+
+    def _place(self, points: torch.Tensor, mask: torch.Tensor | None, validate: bool) -> torch.Tensor:
+        """Angles of checked points, and the table there; the harmonics (..., N, L²) before rounding."""
         require_floating("points", points)
         if points.ndim not in (2, 3):
             raise ValueError(message("points", "of shape (N, c) or (B, N, c)", tuple(points.shape)))
@@ -195,23 +207,21 @@ class SphericalBasis(Basis):
             raise ValueError(message("mask", f"bool, of shape {tuple(points.shape[:-1])}", tuple(mask.shape)))
         if validate:
             require_finite_where("points", points, mask)
-        self.lmax = int(require_range("lmax", lmax, low=1, integer=True))
-        self.dtype = compute_dtype(points.dtype if dtype is None else dtype)
-        self.coordinates, self.units, self.mask = coordinates, units, mask
+        self.mask = mask
         self.remember(points)
         if points.ndim == 3 and points.shape[0] == 1 and (mask is None or mask.ndim == 1):
             points = points[0]
         self.shared = points.ndim == 2 and (mask is None or mask.ndim == 1)
         if mask is not None:
             points = torch.where(mask.unsqueeze(-1), points, points.new_tensor([1.0, 0.0, 0.0])[: points.shape[-1]])
-        self.thetaphi = to_thetaphi(points.to(float_dtype(points.device)), coordinates, units)
+        self.thetaphi = to_thetaphi(points.to(float_dtype(points.device)), self.coordinates, self.units)
         exact = real_sph_harm(self.lmax, *self.thetaphi.unbind(-1))
         self.table = exact.to(self.dtype).transpose(-1, -2)
-        self.weights: torch.Tensor | float = 1.0
-        self.solver: torch.Tensor | None = None
-        self._weigh(exact, quadrature)
+        return exact
 
     def _weigh(self, exact: torch.Tensor, quadrature: str | torch.Tensor) -> None:
+        self.weights: torch.Tensor | float = 1.0
+        self.solver: torch.Tensor | None = None
         if isinstance(quadrature, torch.Tensor):
             weights = user_weights(quadrature.to(self.device, self.dtype), self.thetaphi, self.mask)
             self.weights = 4 * math.pi * weights
@@ -222,7 +232,10 @@ class SphericalBasis(Basis):
             kept = exact if self.mask is None else exact * self.mask.unsqueeze(-1)
             eye = torch.eye(kept.shape[-2], dtype=kept.dtype, device=kept.device)
             self.solver = torch.linalg.lstsq(kept, eye.expand(*kept.shape[:-2], -1, -1)).solution.to(self.dtype)
-        elif quadrature == "voronoi":
+            return
+        if 0 < self.n_points < self.lmax**2:
+            warn_aliasing(f"{self.n_points} points", self.lmax**2, stacklevel=4)
+        if quadrature == "voronoi":
             self.weights = sphere_areas(to_xyz(self.thetaphi), self.mask).to(self.dtype)
         else:
             self.weights = 4 * math.pi * mean_weights(self.thetaphi, self.mask, self.dtype)
@@ -246,10 +259,10 @@ class SphericalBasis(Basis):
 
     def at(self, points: torch.Tensor, mask: torch.Tensor | None = None, validate: bool = True) -> "SphericalBasis":
         """The same harmonics at other points, in the same coordinates."""
-        return SphericalBasis(
-            points, self.lmax, coordinates=self.coordinates, units=self.units, dtype=self.dtype, mask=mask,
-            validate=validate,
-        )  # fmt: skip
+        other = copy.copy(self)
+        other._place(points, mask, validate)
+        other.weights, other.solver = 4 * math.pi * mean_weights(other.thetaphi, mask, self.dtype), None
+        return other
 
     def analyse(self, u: torch.Tensor) -> torch.Tensor:
         """c_lm = Σ_j w_j u_j Y_lm(x_j), w of sum 4π: (B, C, N) to (B, C, L²)."""
@@ -258,17 +271,17 @@ class SphericalBasis(Basis):
             u = torch.where(self.mask.unsqueeze(-2), u, 0)
         with full_precision(self.device):
             if self.solver is not None:
-                return _product(u, self.solver.transpose(-1, -2))
+                return product(u, self.solver.transpose(-1, -2))
             if isinstance(self.weights, torch.Tensor):
-                return _product(u * self.weights.unsqueeze(-2), self.table.transpose(-1, -2))
-            return _product(u, self.table.transpose(-1, -2)) * self.weights
+                return product(u * self.weights.unsqueeze(-2), self.table.transpose(-1, -2))
+            return product(u, self.table.transpose(-1, -2)) * self.weights
 
     def synthesise(self, packed: torch.Tensor) -> torch.Tensor:
         """u(x) = Σ_lm c_lm Y_lm(x): (B, C, L²) to (B, C, N); 0 where masked."""
         if packed.ndim != 3 or packed.shape[-1] != self.lmax**2:
             raise ValueError(message("coefficients", f"of shape (B, C, {self.lmax**2})", tuple(packed.shape)))
         with full_precision(self.device):
-            values = _product(self._fitting(packed), self.table)
+            values = product(self._fitting(packed), self.table)
             return values if self.mask is None else torch.where(self.mask.unsqueeze(-2), values, 0)
 
     def forward(self, u: torch.Tensor) -> torch.Tensor:

@@ -5,12 +5,12 @@ from typing import Literal
 import torch
 from offprints.checks import message, require_choice, require_range
 from torch import nn
-from torch.nn.functional import gelu
 
-from direct_spectral.basis import Basis
-from direct_spectral.layers import Pointwise, SphericalSpectralConv
-from direct_spectral.models import Head
+from direct_spectral.blocks import Head, Pointwise, through_layers
+from direct_spectral.contract import Basis
+from direct_spectral.layers import SphericalSpectralConv
 from direct_spectral.operator import PointOperator, Prepared
+from direct_spectral.quadrature import QUADRATURE_HINT, RULES
 from direct_spectral.sphere import Coordinates, SphericalBasis, to_xyz
 
 
@@ -67,14 +67,15 @@ class SFNODSE(PointOperator):
         require_range("width", width, low=1, integer=True)
         require_range("n_layers", n_layers, low=1, integer=True)
         self.coordinates: Coordinates = require_choice("coordinates", coordinates, ("thetaphi", "lonlat", "xyz"))
+        require_choice("units", units, ("radians", "degrees"))
+        require_choice("quadrature", quadrature, RULES, hint=QUADRATURE_HINT)
         self.units, self.quadrature, self.lmax = units, quadrature, lmax
         self.append_positions, self.query_head, self.validate = append_positions, query_head, validate
         factory = {"device": device, "dtype": dtype}
         self._register_scales(out_channels, **factory)
         self.lift = nn.Linear(in_channels + 3 * append_positions, width, **factory)
-        self.spectral = nn.ModuleList(
-            SphericalSpectralConv(width, width, lmax, weight, init, **factory) for _ in range(n_layers)
-        )
+        layers = [SphericalSpectralConv(width, width, lmax, weight, init, **factory) for _ in range(n_layers)]
+        self.spectral = nn.ModuleList(layers)
         skips = n_layers - query_head
         self.pointwise = nn.ModuleList(Pointwise(width, width, **factory) for _ in range(skips))
         self.head = Head(width, head, out_channels, **factory)
@@ -98,10 +99,5 @@ class SFNODSE(PointOperator):
     def operate(self, inputs: Prepared) -> torch.Tensor:
         """Lift, spectral layers, head."""
         v = self.lift(inputs.features).transpose(-1, -2)
-        last = len(self.spectral) - 1
-        for i, layer in enumerate(self.spectral):
-            spectral = layer(v, inputs.basis, inputs.out if i == last else None)
-            if i < len(self.pointwise) and (i < last or inputs.same):
-                spectral = spectral + self.pointwise[i](v)
-            v = gelu(spectral) if i < last else spectral
+        v = through_layers(v, self.spectral, self.pointwise, inputs.basis, inputs.out, inputs.same)
         return self.head(v)

@@ -9,7 +9,7 @@ import torch
 from offprints.checks import message, require_choice, require_range
 from offprints.progress import track
 
-from direct_spectral.basis import compute_dtype
+from direct_spectral.contract import compute_dtype
 from direct_spectral.functional import relative_l1, relative_l2
 from direct_spectral.operator import PointOperator
 

@@ -8,21 +8,11 @@ from torch import nn
 from torch.nn.functional import gelu
 
 from direct_spectral.basis import MAX_BASIS_BYTES
+from direct_spectral.blocks import CONV, Pointwise
 from direct_spectral.domain import Bounds
-from direct_spectral.layers import (
-    DirectSpectralConv,
-    GridSpectralConv,
-    Pointwise,
-    grid_analyse,
-    grid_synthesise,
-    mix,
-    require_fine,
-)
-from direct_spectral.models import Head
-from direct_spectral.operator import CloudOperator, Prepared
-from direct_spectral.waves import require_modes
+from direct_spectral.latent import LatentGridOperator
+from direct_spectral.operator import Prepared
 
-CONV = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 TRANSPOSED = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
 NORM = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
 
@@ -72,7 +62,7 @@ class UNet(nn.Module):
         return self.out(torch.cat([x, self.up0(one)], 1))
 
 
-class UFNODSE(CloudOperator):
+class UFNODSE(LatentGridOperator):
     """U-FNO on any points: direct transform onto a latent grid, three grid layers, direct transform off it.
 
     The outer layers act on points of different number at their ends, so their pointwise branch is W s of the spectral
@@ -129,35 +119,24 @@ class UFNODSE(CloudOperator):
     ) -> None:
         super().__init__()
         self._set_up(
-            dim, in_channels, bounds, periodic, gap, quadrature, norm, append_positions, True, backend,
-            max_basis_bytes, validate,
+            dim, in_channels, bounds, periodic, gap=gap, quadrature=quadrature, norm=norm,
+            append_positions=append_positions, backend=backend, max_basis_bytes=max_basis_bytes, validate=validate,
+            most=3,
         )  # fmt: skip
-        require_range("width", width, low=1, integer=True)
-        self.n_modes = require_modes(n_modes, dim)
-        self.grid = require_modes(grid, dim)
+        factory = {"device": device, "dtype": dtype}
+        self._add_layers(out_channels, width, n_modes, grid, init, head, **factory)
         for axis, n in enumerate(self.grid):
             if n % 8:
                 raise ValueError(message(f"grid[{axis}]", "a multiple of 8 (three halvings)", n))
-        require_fine(self.grid, self.n_modes)
-        factory = {"device": device, "dtype": dtype}
-        self._register_scales(out_channels, **factory)
-        self.lift = nn.Linear(self.features, width, **factory)
-        self.into = DirectSpectralConv(width, width, self.n_modes, init, **factory)
-        self.onto = DirectSpectralConv(width, width, self.n_modes, init, **factory)
-        self.middle = nn.ModuleList(GridSpectralConv(width, width, self.n_modes, init, **factory) for _ in range(3))
-        self.pointwise = nn.ModuleList(CONV[dim](width, width, 1, **factory) for _ in range(3))
         self.ends = nn.ModuleList([CONV[dim](width, width, 1, **factory), Pointwise(width, width, **factory)])
         self.unets = nn.ModuleList(UNet(width, dim, **factory) for _ in range(2))
-        self.head = Head(width, head, out_channels, **factory)
 
     def operate(self, inputs: Prepared) -> torch.Tensor:
         """Cloud to grid, grid layers, grid to cloud."""
-        v = self.lift(inputs.features).transpose(-1, -2)
-        packed = mix(inputs.basis.analyse(v), self.into.weight)
-        s = grid_synthesise(packed, self.n_modes, self.grid).to(v.dtype)
+        s = self.onto_grid(inputs)
         v = gelu(s + self.ends[0](s))
         for i, (layer, pointwise) in enumerate(zip(self.middle, self.pointwise, strict=True)):
             s = layer(v) + pointwise(v)
             v = gelu(s + self.unets[i - 1](v) if i else s)
-        s = inputs.out.synthesise(mix(grid_analyse(v, self.n_modes), self.onto.weight)).to(v.dtype)
+        s = self.off_grid(v, inputs.out)
         return self.head(s + self.ends[1](s))

@@ -6,12 +6,16 @@ from offprints.checks import message, require_range
 from offprints.seeding import rng
 
 
-def gaussian_field(n_samples: int, n_grid: int, seed: int) -> np.ndarray:
-    """Initial data of the paper, N(0, 625 (-Δ + 25 I)^{-2}) on [0, 1) periodic; (n_samples, n_grid)."""
+def gaussian_field(n_samples: int, n_grid: int, seed: int, constant: bool = True) -> np.ndarray:
+    """Initial data of the paper, N(0, 625 (-Δ + 25 I)^{-2}) on [0, 1) periodic; (n_samples, n_grid).
+
+    The constant part is of variance 1, more than all waves together; without `constant` it is left out, as the
+    generators that are in use in the field do.
+    """
     gen, waves = rng(seed), np.arange(n_grid // 2 + 1)
     scale = 25.0 / ((2 * np.pi * waves) ** 2 + 25.0)
     noise = (gen.standard_normal((n_samples, len(waves))) + 1j * gen.standard_normal((n_samples, len(waves)))) / 2**0.5
-    noise[:, 0] = noise[:, 0].real * 2**0.5  # a real constant of variance 1
+    noise[:, 0] = noise[:, 0].real * 2**0.5 * constant  # real, of variance 1
     noise[:, -1] = 0.0
     return np.fft.irfft(noise * scale * n_grid, n=n_grid)
 
@@ -84,7 +88,13 @@ def sample_series(u: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 def burgers(
-    n_samples: int, points: torch.Tensor, seed: int, viscosity: float = 0.1, time: float = 1.0, n_grid: int = 512
+    n_samples: int,
+    points: torch.Tensor,
+    seed: int,
+    viscosity: float = 0.1,
+    time: float = 1.0,
+    n_grid: int = 512,
+    constant: bool = True,
 ) -> dict[str, torch.Tensor]:
     """Pairs u(0) → u(t) at any points of [0, 1) (Burgers experiment of the paper).
 
@@ -95,6 +105,7 @@ def burgers(
         viscosity: ν.
         time: t.
         n_grid: points of the solver.
+        constant: whether initial data have a random mean, see `gaussian_field`.
 
     Returns:
         "u" and "y", (n_samples, N, 1), and "points", (n_samples or 1, N, 1); float32.
@@ -102,7 +113,7 @@ def burgers(
     require_range("n_samples", n_samples, low=1, integer=True)
     if points.ndim not in (2, 3) or points.shape[-1] != 1:
         raise ValueError(message("points", "of shape (N, 1) or (n_samples, N, 1)", tuple(points.shape)))
-    start = gaussian_field(n_samples, n_grid, seed)
+    start = gaussian_field(n_samples, n_grid, seed, constant)
     x = points.double().numpy()[..., 0]
     pair = [sample_series(field, x) for field in (start, solve_burgers(start, viscosity, time))]
     u, y = (torch.from_numpy(field).float().unsqueeze(-1) for field in pair)
