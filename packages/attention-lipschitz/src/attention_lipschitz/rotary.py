@@ -34,3 +34,10 @@ class Rotation:
         one, two, rest = (part[..., :, None, :] for part in (q[..., :half], q[..., half : 2 * half], q[..., 2 * half :]))
         turned = [one * self.cos + two * self.sin, two * self.cos - one * self.sin]
         return torch.cat([*turned, rest.expand(*turned[0].shape[:-1], rest.shape[-1])], dim=-1)
+
+    def one_back(self, x: Tensor, i: int) -> Tensor:
+        """R_iᵀ x of vectors x (..., k) by the one position i."""
+        half = self.cos.shape[-1]
+        one, two, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
+        cos, sin = self.cos[i], self.sin[i]
+        return torch.cat([one * cos + two * sin, two * cos - one * sin, rest], dim=-1)
