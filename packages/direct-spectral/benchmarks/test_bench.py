@@ -68,7 +68,7 @@ def nufft(clouds):
 
 def test_transform(duel):
     duel(
-        sizes=[324, 648, 972],
+        sizes=[486, 972],
         make=Clouds,
         ours=direct,
         peers={"finufft, planned": nufft},
@@ -98,7 +98,7 @@ def complex_product(clouds):
 
 def test_complex_formulation(duel):
     duel(
-        sizes=[324, 648, 972],
+        sizes=[486, 972],
         make=Half,
         ours=direct,
         peers={"complex matrix, k and -k": complex_product},
@@ -154,7 +154,7 @@ class Large:
 def test_crossover(duel):
     """Where the ratio passes 1 is the crossover against the NUFFT: 2M = 4 m² real modes."""
     duel(
-        sizes=[8, 12, 16, 24, 32],
+        sizes=[8, 16, 24, 32],
         make=Large,
         ours=direct,
         peers={"finufft, planned": nufft},
@@ -247,7 +247,7 @@ def library(data):
 
 def test_grid_layer(duel):
     duel(
-        sizes=[32, 64, 128],
+        sizes=[64, 128],
         make=Grid,
         ours=on_grid,
         peers={"neuraloperator SpectralConv": library},
@@ -259,7 +259,7 @@ def test_grid_layer(duel):
 
 def test_grid_points(duel):
     duel(
-        sizes=[32, 64, 128],
+        sizes=[64, 128],
         make=Grid,
         ours=on_points_of_a_grid,
         peers={"neuraloperator SpectralConv": library},

@@ -1,12 +1,13 @@
 """Training recipes, evaluation, rollouts, and the command line."""
 
+import argparse
 import json
 import math
 
 import pytest
 import torch
 from direct_spectral import FNODSE, GeoFNO, evaluate, relative_l1, relative_l2, rollout, train_operator
-from direct_spectral.cli import main
+from direct_spectral.cli import build, main
 from direct_spectral.data import Batches, collate_point_clouds
 from direct_spectral.train import LOSSES
 from offprints.seeding import isolated, rng
@@ -178,3 +179,13 @@ def test_the_command_line_says_what_is_wrong(words, text, tmp_path, capsys):
     sizes = ["--train", "2", "--test", "1", "--device", "cpu", "--out", str(tmp_path)]
     assert main(["train", *words, *sizes]) == 2
     assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "modes", "width"), [("fno-dse", 12, 32), ("ffno-dse", 15, 64), ("geo-fno", 12, 32)])
+def test_the_sizes_of_the_recipes(name, modes, width):
+    options = argparse.Namespace(problem="elasticity", model=name, modes=None, width=None, quadrature="mean")
+    points = torch.rand(2, 9, 2, generator=rng(0, "cpu"))
+    one = build(options, {"u": points[..., :0], "y": points[..., :1], "points": points})
+    assert (one.n_modes, one.lift.out_features) == ((modes, modes), width)
+    options.modes, options.width = 3, 4
+    assert build(options, {"u": points[..., :0], "y": points[..., :1], "points": points}).n_modes == (3, 3)
