@@ -317,15 +317,18 @@ def test_options_train(options):
     assert model.history_.updates > 0
 
 
-def test_schedule_is_that_of_the_paper():
+def test_the_price_of_features_begins_when_exploration_has_faded():
     from suwr.fitting import Plan
 
     plan = Plan("log", 5, 0.4, max_epochs=1000, explore_epochs=50)
     assert plan.schedule(0) == plan.schedule(49) == (1.0, 1.0, 0.0)
-    assert plan.schedule(75)[2] == pytest.approx(0.2)
-    assert plan.schedule(100)[2] == plan.schedule(900)[2] == pytest.approx(0.4)
-    assert plan.schedule(51)[0] == pytest.approx(0.995, abs=1e-4)  # the paper's factor
-    assert plan.schedule(650)[:2] == pytest.approx((0.05, 0.1))
+    assert plan.schedule(225)[:2] == pytest.approx((0.05**0.5, 0.05**0.5))
+    assert plan.schedule(400) == pytest.approx((0.05, 0.1, 0.0))  # the price begins when exploration has faded
+    assert plan.schedule(450)[2] == pytest.approx(0.2)
+    assert plan.schedule(500)[2] == plan.schedule(900)[2] == pytest.approx(0.4)
+    late = Plan("log", 5, 0.4, max_epochs=100, explore_epochs=60)
+    assert late.schedule(59)[2] == late.schedule(60)[2] == 0.0
+    assert late.schedule(65)[2] == pytest.approx(0.2)
     assert plan.schedule(999)[:2] == (0.05, 0.1)
 
 

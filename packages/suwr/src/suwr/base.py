@@ -123,7 +123,7 @@ class SUWREstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return Rows(x, target.to(dtype) if target.is_floating_point() else target, observed)
 
     def _plan(self) -> Plan:
-        explore = self.max_epochs // 4 if self.explore_epochs is None else self.explore_epochs
+        explore = 3 * self.max_epochs // 20 if self.explore_epochs is None else self.explore_epochs
         return Plan(
             self._kind, self.budget_, self.sparsity, self.loss_scale, self.lr, self.weight_decay, self.batch_size,
             self.max_epochs, explore, self.patience, self.baseline,

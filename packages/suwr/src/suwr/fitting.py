@@ -14,8 +14,13 @@ from suwr.unrolling import rollout, suwr_loss
 
 EXPLORE, EXPLORE_STOP = 0.05, 0.1
 """What is left of the exploration at the end, of features and of stopping."""
-FADED = 0.65
-"""Share of the epochs after which exploration has come down to that (650 of the paper's 1000)."""
+FADED, PRICED = 0.4, 0.5
+"""Shares of the epochs after which exploration has come down to that, and after which features cost their full price.
+
+The released code asks for the full price while nearly all choices are still random (epoch 100 of 1000; 650 for the
+exploration). Where single features tell nothing, as in a product of two, stopping at once is then the best that the
+policy can do, and it never learns to choose; here the price begins when the exploration has faded.
+"""
 
 
 @dataclass(frozen=True)
@@ -37,16 +42,25 @@ class Plan:
     def schedule(self, epoch: int) -> tuple[float, float, float]:
         """Exploration of features and of stopping, and the price of a feature, in an epoch.
 
-        Both explorations are 1 for `explore_epochs`, then fall geometrically to 0.05 and 0.1; the price is 0 for as
-        long, then rises linearly over as many epochs to `sparsity`.
+        Both explorations are 1 for `explore_epochs`, then fall geometrically to 0.05 and 0.1; the price is 0 until then
+        and rises linearly to `sparsity`.
         """
         past = epoch - self.explore_epochs
         if past < 0:
             return 1.0, 1.0, 0.0
-        span = max(1.0, FADED * self.max_epochs - self.explore_epochs)
-        fade = EXPLORE ** (past / span)
-        warm = 1.0 if self.explore_epochs == 0 else min(1.0, past / self.explore_epochs)
+        fade = EXPLORE ** (past / max(1.0, self.faded - self.explore_epochs))
+        warm = min(1.0, max(0.0, epoch - self.faded) / max(1.0, self.priced - self.faded))
         return max(EXPLORE, fade), max(EXPLORE_STOP, fade), warm * self.sparsity
+
+    @property
+    def faded(self) -> float:
+        """Epoch at which the exploration has faded and the price begins."""
+        return max(float(self.explore_epochs), FADED * self.max_epochs)
+
+    @property
+    def priced(self) -> float:
+        """Epoch from which on features cost their full price."""
+        return self.faded + (PRICED - FADED) * self.max_epochs
 
 
 @dataclass
@@ -125,7 +139,7 @@ def train(
             history.best = epoch
         elif cost < best:
             best, kept, history.best = cost, copy.deepcopy(policy.state_dict()), epoch
-        ready = max(history.best, 2 * plan.explore_epochs)
+        ready = max(history.best, plan.priced)
         if validation is not None and plan.patience is not None and epoch - ready >= plan.patience:
             break
     policy.eval()
