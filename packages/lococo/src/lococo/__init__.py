@@ -6,7 +6,10 @@ Names are loaded when they are first used: nothing is imported before.
 from importlib import import_module
 
 __all__ = [
+    "Accuracy",
     "CacheReport",
+    "Calibration",
+    "Comparison",
     "CompressedCache",
     "ConvCompressor",
     "H2OCache",
@@ -14,16 +17,41 @@ __all__ = [
     "LoCoCoCompressor",
     "LoCoCoConfig",
     "ModelShape",
+    "Perplexity",
+    "Question",
     "RandomEvictionCache",
     "SnapKVCache",
     "StreamingLLMCache",
+    "Tuned",
+    "allocate",
+    "associative_recall",
+    "calibrate",
+    "chunked_nll",
+    "compare_caches",
+    "interpolate_positions",
+    "load_questions",
+    "load_texts",
+    "load_tuned",
+    "make_cache",
+    "multiple_choice",
+    "needle_recall",
     "observe",
+    "perplexity",
+    "qa",
+    "tune_long_context",
 ]
 
 _HOMES = {
+    "budgets": "allocate",
     "cache": "CacheReport CompressedCache H2OCache LoCoCoCache RandomEvictionCache SnapKVCache StreamingLLMCache",
+    "chunked": "chunked_nll",
     "compressor": "ConvCompressor LoCoCoCompressor LoCoCoConfig ModelShape",
-    "observe": "observe",
+    "data": "Question associative_recall load_questions load_texts",
+    "evaluate": "Accuracy Comparison Perplexity compare_caches multiple_choice needle_recall perplexity qa",
+    "named": "make_cache",
+    "watching": "observe",
+    "train": "Calibration calibrate",
+    "tune": "Tuned interpolate_positions load_tuned tune_long_context",
 }
 _WHERE = {name: module for module, names in _HOMES.items() for name in names.split()}
 
@@ -31,9 +59,7 @@ _WHERE = {name: module for module, names in _HOMES.items() for name in names.spl
 def __getattr__(name: str) -> object:
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
-    globals()[name] = found  # `observe` is also the name of its module
-    return found
+    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -77,8 +77,7 @@ def compress(
         weights = mixing(k[others], v[others], s[others], convs, alpha, fused)
         for source, target in ((k, new_keys), (v, new_values)):
             mixed = [
-                sum((weights[r, i] * source[j] for i, j in enumerate(others)), torch.zeros(()))
-                for r in range(fused)
+                sum((weights[r, i] * source[j] for i, j in enumerate(others)), torch.zeros(())) for r in range(fused)
             ]
             target.append(torch.stack([source[j] for j in kept] + [x.to(source.dtype) for x in mixed]))
     return torch.stack(new_keys), torch.stack(new_values)

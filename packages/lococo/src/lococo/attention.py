@@ -44,7 +44,7 @@ def _eager(
     layer = WATCHED.get(module)
     if layer is None:
         return base(module, query, key, value, attention_mask, **how)
-    mask = layer.mask(query.shape[2]) if layer.compressed else attention_mask
+    mask = layer.mask(query.shape[2]) if layer.own_mask else attention_mask
     if mask is not None and mask.dtype == torch.bool:
         mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, torch.finfo(query.dtype).min)
     out, weights = base(module, query, key, value, mask, **how)
@@ -52,7 +52,7 @@ def _eager(
         queries, window = query.shape[2], layer.policy.window or query.shape[2]
         mass = weights.detach()[:, :, -window:].to(torch.promote_types(weights.dtype, torch.float32))
         if (real := layer.real_queries(queries)) is not None:
-            mass = mass * real[:, None, -window:, None]
+            mass = mass.masked_fill(~real[:, None, -window:, None], 0)  # may be NaN there
         b, heads, _, slots = mass.shape
         layer.absorb(mass.sum(2).view(b, key.shape[1], heads // key.shape[1], slots).sum(2), queries)
     return out, weights
@@ -65,7 +65,7 @@ def _sdpa(
     if layer is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **how)
     queries = query.shape[2]
-    mask = layer.mask(queries) if layer.compressed else attention_mask
+    mask = layer.mask(queries) if layer.own_mask else attention_mask
     if not layer.wants_scores():
         return sdpa_attention_forward(module, query, key, value, mask, **how)
     scaling = how.get("scaling") or query.shape[-1] ** -0.5
@@ -131,7 +131,7 @@ def weigh(
             else:
                 products = products + seen
         weights = torch.softmax(products, -1, dtype=precise)
-        counted = weights if real is None else weights * real[:, None, None, start : start + size, None]
+        counted = weights if real is None else weights.masked_fill(~real[:, None, None, start : start + size, None], 0)
         mass += counted.sum((2, 3))
         if value is not None:
             out = torch.matmul(weights.to(value.dtype).view(b, h, groups * size, slots), value)

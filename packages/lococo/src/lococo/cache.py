@@ -1,13 +1,13 @@
-"""Fixed-size caches for transformers models: LoCoCo and what it is compared with, all behind one interface (Section 4)."""
+"""Fixed-size caches for transformers models: LoCoCo and its baselines behind one interface (Section 4)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from torch import Tensor
 from transformers import Cache
 
-from lococo.compressor import LoCoCoCompressor, require_fit
+from lococo.compressor import ConvCompressor, LoCoCoCompressor, require_fit
 from lococo.host import full_attention_layers, inverse_frequencies, plain_layers, shape_of, text_config
 from lococo.layer import CompressedLayer
 from lococo.policies import Fusion, HeavyHitters, Policy, Pooled, RandomSubset, SinksAndWindow
@@ -15,6 +15,7 @@ from lococo.policies import Fusion, HeavyHitters, Policy, Pooled, RandomSubset, 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from torch import nn
     from transformers import PreTrainedConfig, PreTrainedModel
 
     Source = PreTrainedModel | PreTrainedConfig
@@ -67,7 +68,7 @@ class CompressedCache(Cache):
     """
 
     def __init__(self, model: "Source", policy: Callable[[int], Policy], provenance: bool = False) -> None:
-        layers = plain_layers(model)
+        layers: list[Any] = list(plain_layers(model))
         for number in full_attention_layers(model):
             layers[number] = CompressedLayer(policy(number), provenance)
         self.shape, self.device = shape_of(model), getattr(model, "device", None)
@@ -98,7 +99,7 @@ class CompressedCache(Cache):
         return CacheReport(max((x.seen for x in layers), default=0), slots, self.memory_bytes(), full + others)
 
     def provenance(self) -> list[Tensor | None]:
-        """For each compressed layer (b, h, S, T): how much of slot i is token j, from the mixing weights W* traced back.
+        """For each compressed layer (b, h, S, T): how much of slot i is token j, W* traced back.
 
         Tokens count from 0 with padding; rows of real slots sum to 1.
 
@@ -168,10 +169,10 @@ class LoCoCoCache(CompressedCache):
         self.compressor = compressor
         heads = dict(zip(compressor.layers, compressor, strict=True))
         bare = any(config.rope_mode == "pre" for config in compressor.configs)
-        frequencies = inverse_frequencies(model) if bare and hasattr(model, "modules") else None
+        frequencies = inverse_frequencies(cast("nn.Module", model)) if bare and hasattr(model, "modules") else None
 
         def policy(number: int) -> Policy:
-            made = Fusion(heads[number], scores, decay, score_window, frequencies)
+            made = Fusion(cast("ConvCompressor", heads[number]), scores, decay, score_window, frequencies)
             made.buffer = made.buffer if buffer is None else buffer
             return made
 
@@ -235,8 +236,10 @@ class StreamingLLMCache(CompressedCache):
     ) -> None:
         size = _budgets(model, mem_size)
         if reposition and not hasattr(model, "modules"):
-            raise ValueError("model must be given itself, not its config, for reposition=True (its rotation is needed).")
-        frequencies = inverse_frequencies(model) if reposition else None
+            raise ValueError(
+                "model must be given itself, not its config, for reposition=True (its rotation is needed)."
+            )
+        frequencies = inverse_frequencies(cast("nn.Module", model)) if reposition else None
         super().__init__(model, lambda number: SinksAndWindow(size(number), sinks, buffer, frequencies), provenance)
 
 
@@ -266,9 +269,7 @@ class RandomEvictionCache(CompressedCache):
 
         size = _budgets(model, mem_size)
         seeds = spawn(seed, text_config(model).num_hidden_layers)
-        super().__init__(
-            model, lambda number: RandomSubset(size(number), local_len, buffer, seeds[number]), provenance
-        )
+        super().__init__(model, lambda number: RandomSubset(size(number), local_len, buffer, seeds[number]), provenance)
 
 
 class SnapKVCache(CompressedCache):

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
@@ -123,12 +124,12 @@ class ConvCompressor(nn.Module):
         super().__init__()
         require_range("head_dim", head_dim, low=1, integer=True)
         self.config, self.head_dim = config, head_dim
-        made = {"device": device, "dtype": dtype}
+        made = {"device": torch.get_default_device() if device is None else device, "dtype": dtype}
         self.alpha = nn.Parameter(torch.full((), float(config.alpha_init), **made))
         inner = [config.fused * config.width] * (config.n_convs - 1)
         sizes = [2 * head_dim, *inner, config.fused] if config.fused else []
         self.convs = nn.ModuleList()
-        for channels, out in zip(sizes, sizes[1:], strict=False):
+        for channels, out in pairwise(sizes):
             conv = nn.utils.skip_init(nn.Conv1d, channels, out, config.kernel_size, padding="same", **made)
             _initialise(conv, config.init, generator)
             self.convs.append(conv)
@@ -184,7 +185,7 @@ class ConvCompressor(nn.Module):
         if valid is not None:
             x = x.masked_fill(~valid.reshape(b * h, 1, length), 0)
         for conv in self.convs:
-            x = conv(x.to(conv.weight.dtype))
+            x = conv(x.to(conv.get_parameter("weight").dtype))
             x = torch.relu(x) if self.config.activation == "relu" else x
         x = x.reshape(b, h, self.config.fused, length).to(precise)
         if valid is not None:

@@ -5,7 +5,7 @@ The names changed within version 5: a model takes `cache=` from 5.24 on and `pas
 
 import importlib.metadata
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,7 +18,6 @@ from lococo.compressor import ModelShape
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-    from transformers.cache_utils import CacheLayerMixin
 
 CACHE_NAMES = ("cache", "past_key_values")
 HALF_ROTATED = (
@@ -54,13 +53,13 @@ def text_config(model: "PreTrainedModel | PreTrainedConfig") -> "PreTrainedConfi
     """
     config = model if isinstance(model, PreTrainedConfig) else getattr(model, "config", None)
     require_kind("model", config, PreTrainedConfig, hint="Pass a transformers model or its config.")
-    assert isinstance(config, PreTrainedConfig)  # noqa: S101 -- for the type checker
+    assert isinstance(config, PreTrainedConfig)
     if getattr(config, "is_encoder_decoder", False):
         raise ValueError(message("model", "decoder only", "an encoder with a decoder", "Its caches are not supported."))
     return config.get_text_config(decoder=True)
 
 
-def plain_layers(model: "PreTrainedModel | PreTrainedConfig") -> "list[CacheLayerMixin]":
+def plain_layers(model: "PreTrainedModel | PreTrainedConfig") -> "Sequence[object]":
     """The cache layers that transformers itself would give this model."""
     return DynamicCache(config=text_config(model)).layers
 

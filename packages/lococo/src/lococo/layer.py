@@ -5,6 +5,7 @@ row is compressed when it itself holds more than M + β tokens, so that padding 
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from offprints.checks import require_finite
@@ -29,6 +30,9 @@ class CompressedLayer(DynamicLayer):
         provenance: whether to remember which tokens live in which slot (memory grows with the context then).
     """
 
+    keys: Any
+    values: Any
+
     def __init__(self, policy: Policy, provenance: bool = False) -> None:
         super().__init__()
         self.policy, self.provenance = policy, provenance
@@ -44,14 +48,18 @@ class CompressedLayer(DynamicLayer):
         self.seen = 0
         self.compressed = self.is_initialized = self.armed = False
         self.pads: list[int] | None = None
+        self.own_mask = False
 
     # ---- one forward
 
-    def arm(self, pads: Sequence[int] | None) -> None:
-        """Announce a forward: how many of the new tokens are padding, in each row."""
+    def arm(self, pads: Sequence[int] | None, own_mask: bool) -> None:
+        """Announce a forward: how many new tokens of each row are padding, and whose mask to use."""
+        self.own_mask = own_mask
         self.armed, self.pads = True, list(pads) if pads is not None and any(pads) else None
 
-    def update(self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
+    ) -> tuple[Tensor, Tensor]:
         """Compress rows that hold more than M + β tokens, append (b, h, q, d) new keys and values, return all.
 
         Raises:
@@ -123,7 +131,8 @@ class CompressedLayer(DynamicLayer):
             [count - skip for count, skip in zip(self.tokens, pads, strict=True)], device=keys.device
         ).unsqueeze(-1)  # (b, q)
         if self.pads:  # some back ends give NaN for queries that see nothing, and 0 times NaN would reach the others
-            hidden = ~self.real_queries(new)[:, None, :, None]
+            columns = torch.arange(new, device=keys.device)
+            hidden = (columns < torch.tensor(self.pads, device=keys.device)[:, None])[:, None, :, None]
             keys, values = keys.masked_fill(hidden, 0), values.masked_fill(hidden, 0)
         started = bool(self.seen)
         self.keys = torch.cat((self.keys, keys), -2) if started else keys.clone()
@@ -185,7 +194,7 @@ class CompressedLayer(DynamicLayer):
 
     def get_mask_sizes(self, query_length: int | Tensor) -> tuple[int, int]:
         """Length and offset of the keys in the coming forward, as transformers builds its mask from them."""
-        queries = query_length if isinstance(query_length, int) else int(query_length.shape[0])
+        queries = query_length if isinstance(query_length, int) else query_length.shape[0]
         return self._width() + queries, self.seen - self._width()
 
     def _width(self) -> int:
@@ -198,17 +207,17 @@ class CompressedLayer(DynamicLayer):
                    for row, length in enumerate(self.lengths))  # fmt: skip
 
     @property
-    def is_croppable(self) -> bool:
+    def is_croppable(self) -> bool:  # pyrefly: ignore[bad-override]
         """Whether tokens can be taken back: until the first compression."""
         return not self.compressed
 
-    def crop(self, tokens: int) -> None:
-        """Take back the last −`tokens` tokens; a positive number is the length to keep.
+    def crop(self, tokens_to_remove: int) -> None:
+        """Take back the last −`tokens_to_remove` tokens; a positive number is the length to keep.
 
         Raises:
             NotImplementedError: after a compression, which cannot be undone (so assisted decoding is not possible).
         """
-        gone = -tokens if tokens <= 0 else max(0, self.seen - tokens)
+        gone = -tokens_to_remove if tokens_to_remove <= 0 else max(0, self.seen - tokens_to_remove)
         if not gone or not self.seen:
             return
         if self.compressed:

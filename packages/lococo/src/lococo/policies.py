@@ -187,7 +187,7 @@ class Fusion(Policy):
         self.conv, self.frequencies = conv, frequencies
         self.needs_positions = conv.config.rope_mode == "pre"
         if self.needs_positions and frequencies is None:
-            raise ValueError('model must be given itself, not its config, for rope_mode="pre" (its rotation is needed).')
+            raise ValueError('model must be given itself, not its config, for rope_mode="pre" (it knows its rotation).')
 
     def compress(
         self, keys: Tensor, values: Tensor, scores: Tensor, valid: Tensor | None, positions: Tensor | None

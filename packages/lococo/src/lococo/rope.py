@@ -1,7 +1,7 @@
 """Turning keys that carry a rotary position embedding to another position.
 
-Keys are cached after their rotation (Section 3), so that mixtures fuse keys of different rotations; to fuse them without,
-or to move them, they are turned by the difference of two positions.
+Keys are cached after their rotation (Section 3), so that mixtures fuse keys of different rotations; to fuse them
+without, or to move them, they are turned by the difference of two positions.
 """
 
 import torch

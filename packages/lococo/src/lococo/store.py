@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from offprints import checkpoint
 from offprints.checks import require_finite
@@ -35,7 +35,7 @@ def save(cache: "CompressedCache", path: str | Path) -> Path:
                 tensors[f"{number}.{name}"] = x
         layers.append({name: getattr(layer, name) for name in COUNTS if hasattr(layer, name)})
         if hasattr(layer, "cumulative_length"):
-            layers[-1]["cumulative_length"] = int(layer.cumulative_length)
+            layers[-1]["cumulative_length"] = layer.cumulative_length
     if not tensors:
         raise ValueError("the cache must hold something to be saved, got an empty one.")
     config = {"layers": layers, **_kind(cache)}
@@ -65,7 +65,7 @@ def restore(cache: "CompressedCache", path: str | Path) -> "CompressedCache":
         if not held:
             continue
         held = {name: x.to(cache.device or "cpu") for name, x in held.items()}
-        layer.lazy_initialization(held["keys"], held["values"])
+        cast("DynamicLayer", layer).lazy_initialization(held["keys"], held["values"])
         for name, value in {**held, **counts}.items():
             setattr(layer, name, value)
     return cache

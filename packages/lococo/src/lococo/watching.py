@@ -53,6 +53,7 @@ class _Watch:
     def __init__(self, model: nn.Module) -> None:
         self.users = 0
         self.pads: list[int] | None = None
+        self.own_mask = False
         self.modules = attention_modules(model)
         decoder = decoder_of(model)
         configs: list[Any] = [module.config for module in (*self.modules, decoder)]
@@ -82,15 +83,17 @@ class _Watch:
 
     def _before_model(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
         self.pads = None
-        layer = _first_compressed(given_cache(kwargs))
-        if layer is None:
+        layers = _compressed(given_cache(kwargs))
+        if not layers:
             return
         if kwargs.get("use_cache") is False:
             raise ValueError("use_cache must not be False with a compressed cache. Leave it out.")
         ids = next((x for x in (kwargs.get("input_ids"), kwargs.get("inputs_embeds"), *args) if x is not None), None)
         if not isinstance(ids, Tensor):
             raise TypeError("the model must be called with input_ids or inputs_embeds.")
-        self.pads = padding(kwargs.get("attention_mask"), layer, ids.shape[0], ids.shape[1])
+        self.pads = padding(kwargs.get("attention_mask"), layers[0], ids.shape[0], ids.shape[1])
+        # transformers builds one mask, from the sizes of one layer: right only while no layer has lost a token
+        self.own_mask = any(layer.compressed or layer.due() for layer in layers)
 
     def _before_attention(self, module: Any, args: tuple, kwargs: dict[str, Any]) -> None:
         WATCHED.pop(module, None)
@@ -99,7 +102,7 @@ class _Watch:
             return
         layer = cache.layers[module.layer_idx]
         if isinstance(layer, CompressedLayer):
-            layer.arm(self.pads)
+            layer.arm(self.pads, self.own_mask)
             WATCHED[module] = layer
 
 
@@ -107,9 +110,9 @@ def _after_attention(module: nn.Module, args: tuple, output: object) -> None:
     WATCHED.pop(module, None)
 
 
-def _first_compressed(cache: object) -> CompressedLayer | None:
+def _compressed(cache: object) -> list[CompressedLayer]:
     layers = cache.layers if isinstance(cache, Cache) else []
-    return next((layer for layer in layers if isinstance(layer, CompressedLayer)), None)
+    return [layer for layer in layers if isinstance(layer, CompressedLayer)]
 
 
 def padding(mask: object, layer: CompressedLayer, rows: int, queries: int) -> list[int] | None:
@@ -142,5 +145,7 @@ def padding(mask: object, layer: CompressedLayer, rows: int, queries: int) -> li
             "Set tokenizer.padding_side = 'left'."
         )
     if wrong := [row for row in range(rows) if total[row] - fresh[row] != held[row]]:
-        raise ValueError(f"attention_mask must extend that of earlier calls, got another for old tokens in rows {wrong}.")
+        raise ValueError(
+            f"attention_mask must extend that of earlier calls, got another for old tokens in rows {wrong}."
+        )
     return [queries - new for new in fresh]
