@@ -35,12 +35,12 @@ METHOD = Method(
         "on text. Convolutions start as PyTorch's own; the released code draws them from N(0, 1) (init='paper').",
         "Grouped-query attention: scores are summed over the query heads of a group. The released code needs as many "
         "key-value heads as query heads.",
-        "Rows behind padding are compressed when they would be alone, and padding is never fused; the released code cuts "
-        "the mask to its last columns.",
-        "The first token of a chunk counts in the loss, predicted by the chunk before; the released code leaves it out.",
-        "SmolLM2-135M, Wikipedia and tiny Llamas instead of Llama-2, ChatGLM and RedPajama; contexts up to 4096 tokens.",
+        "Rows behind padding are compressed when they would be alone, and padding is never fused; the released code "
+        "cuts the mask to its last columns.",
+        "The first token of a chunk counts in the loss, predicted by the chunk before; the released code omits it.",
+        "SmolLM2-135M, Wikipedia and tiny Llamas instead of Llama-2, ChatGLM and RedPajama; contexts up to 4096.",
         "In recall the base model first learns lists that come back, until it answers nine in ten with its full cache.",
-        "In text heads are trained once for all seeds, which are documents; calibration and test documents are disjoint.",
+        "In text heads are trained once for all seeds, which are documents; training and test documents are disjoint.",
     ],
 )
 
@@ -76,7 +76,7 @@ def drop_in(seed: int, scale: Scale, device: str) -> Metrics:
         less("time_spread", 0.2),
         greater("times_smaller", 25.0),
     ],
-    smoke=Scale(seeds=2, lengths=LENGTHS[:1] + (300, 340, 380, 420), mem=16, hidden=32, layers=1, chunk=64, steps=3),
+    smoke=Scale(seeds=2, lengths=(256, 300, 340, 380, 420), mem=16, hidden=32, layers=1, chunk=64, steps=3),
     cpu=Scale(seeds=5, lengths=LENGTHS, mem=128, hidden=256, layers=4, chunk=128, steps=60),
     full=Scale(seeds=5, lengths=LENGTHS, mem=128, hidden=4096, layers=32, chunk=128, steps=60, needs="a GPU, 10 min"),
     tolerance=1.0,

@@ -140,7 +140,7 @@ def byte_model(seed: int, context: int, steps: int, batch: int) -> LlamaForCausa
         model = LlamaForCausalLM(config)
     rows, gen = byte_rows(context), rng(seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: min(1, (s + 1) / 50) * (1 - 0.9 * s / steps))
+    rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: min(1, (s + 1) / 50) * (1 - 0.9 * s / max(steps, 1)))
     train = rows[: len(rows) * 8 // 10]
     for _ in range(steps):
         x = train[torch.from_numpy(gen.integers(len(train), size=batch))]

@@ -37,7 +37,7 @@ def base(seed: int, steps: int, batch: int) -> LlamaForCausalLM:
         optimizer, lambda s: min(1, (s + 1) / 100) * max(0.05, 1 - s / (4 * steps))
     )
     check, places = associative_recall(256, rng(seed + 1000))
-    for step in range(4 * steps):
+    for step in range(total):
         if step < 2 * steps and step % 4 != 3:
             x = torch.from_numpy(gen.integers(1, VOCABULARY, size=(batch, WORDS)))
             x = torch.cat((x, x.roll(-int(gen.integers(WORDS)), 1)), 1)
