@@ -33,9 +33,8 @@ def base(seed: int, steps: int, batch: int) -> LlamaForCausalLM:
         model = LlamaForCausalLM(config)
     gen = rng(seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.01)
-    rate = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda s: min(1, (s + 1) / 100) * max(0.05, 1 - s / (4 * steps))
-    )
+    total = 4 * steps
+    rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: min(1, (s + 1) / 100) * max(0.05, 1 - s / total))
     check, places = associative_recall(256, rng(seed + 1000))
     for step in range(total):
         if step < 2 * steps and step % 4 != 3:

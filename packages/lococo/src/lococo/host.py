@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from offprints.checks import message, require_kind
+from offprints.checks import message
 from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedConfig
 from transformers.cache_utils import DynamicLayer
@@ -51,9 +51,9 @@ def text_config(model: "PreTrainedModel | PreTrainedConfig") -> "PreTrainedConfi
         TypeError: if it is neither a model nor a configuration of transformers.
         ValueError: if the model has an encoder.
     """
-    config = model if isinstance(model, PreTrainedConfig) else getattr(model, "config", None)
-    require_kind("model", config, PreTrainedConfig, hint="Pass a transformers model or its config.")
-    assert isinstance(config, PreTrainedConfig)
+    config = getattr(model, "config", model)
+    if not isinstance(config, PreTrainedConfig):
+        raise TypeError(message("model", "a transformers model or its config", type(model).__name__))
     if getattr(config, "is_encoder_decoder", False):
         raise ValueError(message("model", "decoder only", "an encoder with a decoder", "Its caches are not supported."))
     return config.get_text_config(decoder=True)

@@ -1,7 +1,9 @@
 """A longer context: low-rank adapters, interpolated positions and the heads, trained together (Section 3, tuning)."""
 
 import math
-from collections.abc import Sequence
+import warnings
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,7 +74,8 @@ def load_tuned(folder: str | Path, model: "PreTrainedModel") -> Tuned:
     found = checkpoint.load(Path(folder) / "norms", method="lococo", framework="torch")
     factor = float(found.config["factor"])  # type: ignore[arg-type]
     interpolate_positions(model, factor)
-    wrapped = PeftModel.from_pretrained(model, str(folder))
+    with _quiet():
+        wrapped = PeftModel.from_pretrained(model, str(folder))
     named = dict(unwrapped(wrapped).named_parameters())
     tensors: dict[str, Tensor] = {name: x for name, x in found.tensors.items() if name != "none"}  # type: ignore[assignment]
     if unknown := sorted(set(tensors) - set(named)):
@@ -105,7 +108,15 @@ def interpolate_positions(model: "PreTrainedModel", factor: float) -> None:
         for name, child in list(parent.named_children()):
             if hasattr(child, "inv_freq"):
                 kind: Any = type(child)
-                setattr(parent, name, kind(config=config, device=child.inv_freq.device))  # type: ignore[union-attr]
+                setattr(parent, name, kind(config=config).to(child.inv_freq.device))
+
+
+@contextmanager
+def _quiet() -> Generator[None, None, None]:
+    """PEFT asks transformers for a name that the newest versions deprecate: its warning is nobody's to act on."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
+        yield
 
 
 def tune_long_context(
@@ -176,7 +187,7 @@ def tune_long_context(
     lora = peft.LoraConfig(
         r=rank, lora_alpha=lora_alpha, lora_dropout=0.0, target_modules=list(PROJECTIONS), task_type="CAUSAL_LM"
     )
-    with isolated(seed):
+    with isolated(seed), _quiet():
         wrapped: Any = peft.get_peft_model(model, lora)
     groups, softened = _tuned_groups(wrapped, compressor, lr, head_factor, norm_factor)
     optimizer = torch.optim.AdamW(groups)

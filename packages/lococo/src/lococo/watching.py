@@ -145,7 +145,5 @@ def padding(mask: object, layer: CompressedLayer, rows: int, queries: int) -> li
             "Set tokenizer.padding_side = 'left'."
         )
     if wrong := [row for row in range(rows) if total[row] - fresh[row] != held[row]]:
-        raise ValueError(
-            f"attention_mask must extend that of earlier calls, got another for old tokens in rows {wrong}."
-        )
+        raise ValueError(f"attention_mask must extend that of earlier calls, got another for rows {wrong}.")
     return [queries - new for new in fresh]
