@@ -71,7 +71,7 @@ def test_questions(tmp_path):
         ({"context": "c", "question": "q", "answer": []}, "field 'answer' must be a text or a list"),
         (
             {"context": "c", "question": "q", "choices": ["x"], "answer": "C"},
-            "one of the choices, its letter or number",
+            "one of the choices, its letter or num",
         ),
         ({"context": "c", "question": "q", "choices": "xy", "answer": "x"}, "field 'choices' must be a list of texts"),
     ):
