@@ -222,6 +222,9 @@ class StreamingLLMCache(CompressedCache):
             the trained context only that works.
         buffer: β.
         provenance: whether to remember which tokens live in which slot.
+
+    Raises:
+        ValueError: if only a configuration is given for `reposition`, or a number is out of range.
     """
 
     def __init__(

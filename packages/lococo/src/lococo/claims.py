@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from offprints.claims import Method, Runs, Scale, best, bound, exact, greater, less, monotone, scaled, slope
 
 from lococo import experiments_growth, experiments_language, experiments_recall, figures
-from lococo.experiments_recall import Metrics
+from lococo.experiments_recall import Series as Metrics
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -65,6 +65,6 @@ def growth(seed: int, lengths: tuple[int, ...], mem: int, hidden: int, layers: i
     ours = [typical["lococo", length] for length in lengths]
     found["bytes_spread"] = float(max(bytes_held.values()) - min(bytes_held.values()))
     found["time_spread"] = (max(ours) - min(ours)) / float(np.median(ours))
-    found["times_smaller"] = float(found[f"bytes_full_{lengths[-1]}"]) / float(found[f"bytes_lococo_{lengths[-1]}"])
+    found["times_smaller"] = cache_bytes(caches["full", lengths[-1]]) / bytes_held[lengths[-1]]
     found["times_faster"] = typical["full", lengths[-1]] / typical["lococo", lengths[-1]]
     return found

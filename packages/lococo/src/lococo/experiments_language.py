@@ -21,14 +21,14 @@ from lococo.train import calibrate
 from lococo.tune import tune_long_context
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 Metrics = dict[str, float | list[float]]
 RIVALS = ("lococo", "alpha0", "h2o", "h2o_local", "streaming", "random", "snapkv")
 
 
 @cache
-def language_model(name: str) -> "tuple[PreTrainedModel, Any]":
+def language_model(name: str) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase | None]":
     """The model "smollm2-135m", "tiny" (random, over bytes), or any other by its name or folder."""
     if name == "smollm2-135m":
         return offline_lm(name)

@@ -15,7 +15,8 @@ from lococo.data import associative_recall
 from lococo.train import calibrate
 from lococo.watching import observe
 
-Metrics = dict[str, float | list[float]]
+Metrics = dict[str, float]
+Series = dict[str, float | list[float]]
 VOCABULARY, PREFIX, CHUNK = 25, 48, 16
 WORDS = 24  # of the lists that come back, in the warm-up of the base model
 
@@ -71,7 +72,7 @@ def accuracy(model: LlamaForCausalLM, ids: Tensor, places: Tensor, make: MakeCac
 
 def recall(
     seed: int, mems: tuple[int, ...], base_steps: int, base_batch: int, steps: int, batch: int, tests: int
-) -> Metrics:
+) -> Series:
     """Accuracy with each cache at each size; heads trained for each size, judged on fresh sequences."""
     model = base(seed, base_steps, base_batch)
     train_seed, test_seed = spawn(seed, 2)
@@ -79,6 +80,7 @@ def recall(
     train, _ = associative_recall(steps * batch, rng(train_seed))
     weights = torch.full((train.shape[1],), 0.02)
     weights[places] += 1
+    drawn: Series = {}
     found: Metrics = {"full": accuracy(model, ids, places, None)}
     for mem in mems:
         heads, evict = (
@@ -102,14 +104,14 @@ def recall(
         )  # fmt: skip
         found[f"lococo_{mem}"] = accuracy(model, ids, places, lambda heads=heads: LoCoCoCache(model, heads))
         found[f"alpha_{mem}"] = float(np.mean(told.alphas))
-        best = max(float(found[f"{name}_{mem}"]) for name in ("h2o", "h2o_local", "streaming"))
-        found[f"gain_{mem}"] = float(found[f"lococo_{mem}"]) - best
+        best = max(found[f"{name}_{mem}"] for name in ("h2o", "h2o_local", "streaming"))
+        found[f"gain_{mem}"] = found[f"lococo_{mem}"] - best
         if mem == mems[0]:
-            found |= _map(model, heads, ids)
-    return found
+            drawn = _map(model, heads, ids)
+    return {**found, **drawn}
 
 
-def _map(model: LlamaForCausalLM, heads: LoCoCoCompressor, ids: Tensor) -> Metrics:
+def _map(model: LlamaForCausalLM, heads: LoCoCoCompressor, ids: Tensor) -> Series:
     """W* of layer 1 traced back to tokens, when the prefix has been read: (slots · tokens) as a series."""
     used = LoCoCoCache(model, heads, provenance=True)
     with observe(model), torch.no_grad():
