@@ -79,11 +79,34 @@ def test_interpolation_goes_around_the_seam(dim):
     close(model(u, points - 2 * period, query + period)[0], 5 + tent(query))
 
 
-def test_the_grid_sees_its_own_positions():
-    model = InterpFNO(1, 0, 1, 4, 2, 5, bounds=((2.0, 4.0),), inner="grid", dtype=DOUBLE)
-    model.inner = Same()
+def test_the_grid_sees_its_own_positions_and_how_far_the_cloud_is():
+    model = InterpFNO(1, 0, 2, 4, 2, 5, bounds=((2.0, 4.0),), inner="grid", dtype=DOUBLE)
+    model.inner = torch.nn.Sequential(torch.nn.Identity())
+    model.dtype_giver = torch.nn.Parameter(torch.zeros((), dtype=DOUBLE))
     points = torch.tensor([[2.0], [2.5], [4.0]], dtype=DOUBLE)
-    close(model(points[None, :, :0], points).flatten(), torch.tensor([-1.0, -0.5, 1.0], dtype=DOUBLE))
+    distance, where = model(points[None, :, :0], points)[0].t()
+    close(where, torch.tensor([-1.0, -0.5, 1.0], dtype=DOUBLE))
+    close(distance, torch.zeros(3, dtype=DOUBLE))
+    distance = model(points[None, :, :0], points, torch.tensor([[3.0], [3.5]], dtype=DOUBLE))[0, :, 0]
+    close(distance, torch.tensor([0.5, 0.5], dtype=DOUBLE))
+    around = InterpFNO(1, 0, 2, 4, 2, 4, bounds=((2.0, 4.0),), periodic=True, inner="grid", dtype=DOUBLE)
+    around.inner, around.dtype_giver = model.inner, model.dtype_giver
+    query = torch.tensor([[2.0], [2.5], [3.0], [3.5]], dtype=DOUBLE)
+    close(around(points[None, 1:2, :0], points[1:2], query)[0, :, 0], torch.tensor([0.5, 0.0, 0.5, 1.0], dtype=DOUBLE))
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+def test_the_grid_sees_a_hole(dim):
+    line = torch.linspace(0, 1, 9, dtype=DOUBLE)
+    points = torch.cartesian_prod(*[line] * dim)
+    radius = (points - 0.5).norm(dim=1)
+    kept = points[radius > 0.3]
+    model = InterpFNO(dim, 0, 1, 4, 2, 9, bounds=[(0.0, 1.0)] * dim, inner="grid", dtype=DOUBLE)
+    model.inner = Same()
+    distance = model(kept[None, :, :0], kept, points)[0, :, 0]
+    close(distance[radius > 0.3], torch.zeros(len(kept), dtype=DOUBLE))
+    centre = radius.argmin()
+    close(distance[centre], 2 * radius[radius > 0.3].min())
 
 
 @pytest.mark.parametrize("dim", [1, 2, 3])

@@ -34,14 +34,20 @@ def _images(cloud: np.ndarray, periodic: list[bool]) -> tuple[np.ndarray, np.nda
     return cloud, places
 
 
-def _weights_of(cloud: np.ndarray, grid: np.ndarray, periodic: list[bool]) -> tuple[np.ndarray, np.ndarray]:
-    """Corners (G, d+1) and barycentric weights (G, d+1) of the simplex around each grid point; outside, the nearest."""
+def _weights_of(cloud: np.ndarray, grid: np.ndarray, periodic: list[bool]) -> tuple[np.ndarray, ...]:
+    """Corners (G, d+1) and barycentric weights (G, d+1) of the simplex around each grid point; outside, the nearest.
+
+    And the distance from each grid point to the nearest point of the cloud, (G, 1).
+    """
+    from scipy.spatial import Delaunay, KDTree  # not at import: it takes a while
+
     key = _memo.key(cloud, grid, np.array(periodic))
     if (known := _memo.get(key)) is not None:
-        return known[0], known[1]
+        return known
     g, d = grid.shape
     cloud, places = _images(cloud, periodic)
     corners, weights = np.zeros((g, d + 1), dtype=np.int64), np.zeros((g, d + 1))
+    distance, nearest = KDTree(cloud).query(grid)
     if d == 1:
         order = np.argsort(cloud[:, 0], kind="stable")
         x, at = cloud[order, 0], grid[:, 0]
@@ -51,8 +57,6 @@ def _weights_of(cloud: np.ndarray, grid: np.ndarray, periodic: list[bool]) -> tu
         share = np.clip((at - x[left]) / span, 0.0, 1.0)
         corners, weights = np.stack([order[left], order[right]], 1), np.stack([1 - share, share], 1)
     else:
-        from scipy.spatial import Delaunay, KDTree  # not at import: it takes a while
-
         triangles = Delaunay(cloud)
         where = triangles.find_simplex(grid)
         inside = where >= 0
@@ -60,40 +64,43 @@ def _weights_of(cloud: np.ndarray, grid: np.ndarray, periodic: list[bool]) -> tu
         part = np.einsum("gij,gj->gi", affine[:, :d], grid[inside] - affine[:, d])
         corners[inside] = triangles.simplices[where[inside]]
         weights[inside] = np.concatenate([part, 1 - part.sum(1, keepdims=True)], 1)
-        corners[~inside, 0] = KDTree(cloud).query(grid[~inside])[1] if (~inside).any() else 0
-        weights[~inside, 0] = 1.0
-        flat = ~np.isfinite(weights).all(1)  # a degenerate simplex: its nearest corner
-        corners[flat, 0], weights[flat] = KDTree(cloud).query(grid[flat])[1] if flat.any() else 0, 0.0
-        weights[flat, 0] = 1.0
-    corners = places[corners]
-    _memo.put(key, corners, weights)
-    return corners, weights
+        lone = ~inside | ~np.isfinite(weights).all(1)  # outside, or in a degenerate simplex
+        corners[lone, 0], weights[lone] = nearest[lone], 0.0
+        weights[lone, 0] = 1.0
+    found = places[corners], weights, distance[:, None]
+    _memo.put(key, *found)
+    return found
 
 
 @torch.library.custom_op("direct_spectral::linear_weights", mutates_args=())
 def _linear_weights(
     points: torch.Tensor, mask: torch.Tensor, grid: torch.Tensor, periodic: list[bool]
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     clouds, kept = points.detach().double().cpu().numpy(), mask.cpu().numpy()
     at = grid.detach().double().cpu().numpy()
     found = []
     for cloud, which in zip(clouds, kept, strict=True):
         places = np.flatnonzero(which)
-        corners, weights = _weights_of(np.ascontiguousarray(cloud[which]), at, periodic)
-        found.append((places[corners], weights))
-    shape = (len(clouds), len(at), at.shape[1] + 1)
-    corners = np.stack([a for a, _ in found]) if found else np.zeros(shape, dtype=np.int64)
-    weights = np.stack([b for _, b in found]) if found else np.zeros(shape)
-    where = points.device
-    return torch.from_numpy(corners).to(where), torch.from_numpy(weights).to(where, points.dtype)
+        corners, *rest = _weights_of(np.ascontiguousarray(cloud[which]), at, periodic)
+        found.append((places[corners], *rest))
+    g, d = at.shape
+    empty = np.zeros((0, g, d + 1), dtype=np.int64), np.zeros((0, g, d + 1)), np.zeros((0, g, 1))
+    corners, weights, distance = (np.stack(part) for part in zip(*found, strict=True)) if found else empty
+    where = {"device": points.device, "dtype": points.dtype}
+    return (
+        torch.from_numpy(corners).to(points.device),
+        torch.from_numpy(weights).to(**where),
+        torch.from_numpy(distance).to(**where),
+    )
 
 
 @_linear_weights.register_fake
 def _(
     points: torch.Tensor, mask: torch.Tensor, grid: torch.Tensor, periodic: list[bool]
-) -> tuple[torch.Tensor, torch.Tensor]:
-    shape = (points.shape[0], grid.shape[0], grid.shape[1] + 1)
-    return points.new_empty(shape, dtype=torch.int64), points.new_empty(shape)
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    b, (g, d) = points.shape[0], grid.shape
+    corners = points.new_empty((b, g, d + 1), dtype=torch.int64)
+    return corners, points.new_empty((b, g, d + 1)), points.new_empty((b, g, 1))
 
 
 def neuralop_fno(
@@ -181,6 +188,9 @@ class GridFNO(nn.Module):
 class InterpFNO(CloudOperator):
     """Linear interpolation (Delaunay) onto a grid, an FNO there, and bilinear interpolation back to the points.
 
+    The FNO also sees how far each grid point is from the nearest point of the cloud: interpolated values alone do not
+    tell where the cloud has a hole.
+
     Args:
         dim: d, from 1 to 3.
         in_channels: C_in.
@@ -234,7 +244,7 @@ class InterpFNO(CloudOperator):
         require_fine(self.grid, self.modes)
         self.place_features, self.out_channels = append_positions, out_channels
         self._register_scales(out_channels, device, dtype)
-        channels, options = in_channels + dim * append_positions, inner_options or {}
+        channels, options = in_channels + 1 + dim * append_positions, inner_options or {}
         if inner == "neuralop":
             options = {"positional_embedding": None} | options
             self.inner = neuralop_fno(self.modes, channels, out_channels, width, n_layers, device, dtype, **options)
@@ -262,10 +272,12 @@ class InterpFNO(CloudOperator):
         ]
         places = torch.stack(torch.meshgrid(*lines, indexing="ij"), -1).reshape(-1, len(lines))
         clouds = points.detach().expand(len(mask), -1, -1).contiguous()
-        corners, weights = _linear_weights(clouds, mask, places, periodic)
+        corners, weights, distance = _linear_weights(clouds, mask, places, periodic)
         rows = corners.expand(len(u), -1, -1).flatten(1)
         near = u.gather(1, rows.unsqueeze(-1).expand(-1, -1, u.shape[-1])).unflatten(1, corners.shape[1:])
-        on_grid = (near * weights.unsqueeze(-1).to(u.dtype)).sum(2).transpose(-1, -2).unflatten(-1, self.grid)
+        on_grid = (near * weights.unsqueeze(-1).to(u.dtype)).sum(2)
+        on_grid = torch.cat([on_grid, distance.to(u.dtype).expand(len(u), -1, -1)], -1)
+        on_grid = on_grid.transpose(-1, -2).unflatten(-1, self.grid)
         if self.place_features:
             where = places.t().unflatten(-1, self.grid).to(u.dtype).expand(len(u), -1, *self.grid)
             on_grid = torch.cat([on_grid, where], 1)
