@@ -39,6 +39,17 @@ ONE, HALF = torch.ones(2, dtype=BF16), torch.ones(2, dtype=torch.float16)
         (lambda: CollageAdamW([weight()], betas=(1.0, 0.9)), ValueError, "beta_1 must be"),
         (lambda: CollageAdamW([weight()], betas=(0.9, -0.1)), ValueError, "beta_2 must be"),
         (lambda: CollageAdamW([weight()], betas=(0.9,)), ValueError, "betas must be two numbers"),
+        (lambda: CollageAdamW([weight()], betas=0.9), ValueError, "betas must be two numbers"),
+        (lambda: CollageAdamW([weight()], lr=None), TypeError, "lr must be"),
+        (lambda: CollageAdamW([weight()], lr="1e-3"), TypeError, "lr must be"),
+        (lambda: CollageAdamW([weight()], lr=float("inf")), ValueError, "lr must be"),
+        (lambda: CollageAdamW([weight()], seed=-1), ValueError, "seed must be"),
+        (lambda: CollageAdamW([weight()], foreach="no"), ValueError, "foreach must be one of"),
+        (
+            lambda: CollageAdamW([weight()], components=3, low_dtype=torch.float8_e5m2),
+            ValueError,
+            "low_dtype must be .*two components",
+        ),
         (lambda: CollageAdamW([weight()], eps=-1e-8), ValueError, "eps must be"),
         (lambda: CollageAdamW([weight()], weight_decay=-1.0), ValueError, "weight_decay must be"),
         (lambda: CollageAdamW([weight()], mode="fast"), ValueError, "mode must be one of 'plain', 'light', 'plus'"),
@@ -74,6 +85,27 @@ ONE, HALF = torch.ones(2, dtype=BF16), torch.ones(2, dtype=torch.float16)
         (lambda: two_prod(ONE, 2.0), TypeError, "b must be of type Tensor"),
         (lambda: grow(ONE.int(), ONE.int(), ONE.int()), TypeError, "components must be of one type"),
         (lambda: from_float(0.9, torch.int8), TypeError, "dtype must be one of"),
+        (lambda: from_float("0.9", BF16), TypeError, "value must be"),
+        (lambda: edq([1.0], [0.0], [1.0]), TypeError, "raw must be of type Tensor"),
+        (lambda: PrecisionMonitor(torch.optim.AdamW([weight()])), TypeError, "optimizer must be of type Collage"),
+        (lambda: suggest(torch.nn.Linear(2, 2), 1e-3, dtype="bf16"), ValueError, "dtype must be one of"),
+        (lambda: bytes_per_param("kahan", components=3), ValueError, "components=3 needs mode"),
+        (lambda: CollageAdamW([weight()]).reset_low(weight()), KeyError, "no such parameter"),
+        (
+            lambda: from_adamw(torch.optim.Adam([weight()], weight_decay=0.1)),
+            ValueError,
+            "weight_decay must be decoupled",
+        ),
+        (
+            lambda: from_adamw(torch.optim.AdamW([weight()]), weights={"weight": torch.ones(4)}),
+            ValueError,
+            r"by parameter of the optimizer, got other keys: \['weight'\]",
+        ),
+        (
+            lambda: CollageAdamW([weight()]).load_state_dict(torch.optim.SGD([weight()]).state_dict()),
+            ValueError,
+            r"like CollageAdamW, got none of \['betas'\]",
+        ),
         (lambda: edq(ONE, ONE, torch.ones(3)), ValueError, "after must"),
         (lambda: PrecisionMonitor(CollageAdamW([weight()]), view="both"), ValueError, "view must be one of"),
         (lambda: PrecisionMonitor(CollageAdamW([weight()]), groups=[1]), ValueError, "a group must be one of 0"),
@@ -168,14 +200,15 @@ def test_gradients_that_are_not_finite(bad):
             assert optimizer.skipped == (policy == "skip")
 
 
+@pytest.mark.parametrize("mode", ["plus", "fp32_master"])
 @pytest.mark.parametrize("change", ["cast", "half"])
-def test_a_model_that_is_cast_afterwards_is_refused(change):
+def test_a_model_that_is_cast_afterwards_is_refused(change, mode):
     model = torch.nn.Linear(3, 2).to(BF16)
-    optimizer = CollageAdamW(model.parameters())
+    optimizer = CollageAdamW(model.parameters(), mode=mode)
     model(torch.ones(1, 3, dtype=BF16)).sum().backward()
     optimizer.step()
     model = model.float() if change == "cast" else model.half()
-    with pytest.warns(UserWarning, match="changed outside"), pytest.raises(RuntimeError, match="no longer matches"):
+    with pytest.raises(RuntimeError, match="no longer matches"):
         optimizer.step()
 
 
@@ -194,6 +227,15 @@ def test_a_beta_that_sixteen_bits_cannot_hold_is_told():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         CollageAdamW([weight()], betas=(0.999, 0.999), mode="fp32_master")
+
+
+def test_what_float16_cannot_hold_is_told():
+    with pytest.warns(UserWarning, match="eps = 1e-08 is 0 in float16"):
+        CollageAdamW([weight(torch.float16)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        CollageAdamW([weight(torch.float16)], eps=1e-7)
+        CollageAdamW([weight(torch.float16)], mode="fp32_master")
 
 
 def test_a_state_of_torch_is_accepted_with_a_warning():

@@ -47,10 +47,10 @@ def test_lost_updates_are_seen(math):
     kept = step("light", math=math)[2].last
     assert kept.edq_ratio == pytest.approx(1, abs=2e-3)
     assert kept.edq == pytest.approx(0.1 * 6**0.5, rel=2**-7)
-    assert (kept.lost_fraction, kept.recommended_mode) == (0.0, "plain")
+    assert (kept.lost_fraction, kept.visible_lost, kept.recommended_mode) == (0.0, 1.0, "plus")
     assert kept.low_norm == pytest.approx(0.1 * 6**0.5, rel=2**-7)
     assert kept.low_edq == pytest.approx(kept.edq)
-    assert set(kept.as_dict()) == {"edq", "edq_ratio", "lost_fraction", "low_norm", "low_edq"}
+    assert set(kept.as_dict()) == {"edq", "edq_ratio", "lost_fraction", "low_norm", "low_edq", "visible_lost"}
 
 
 def test_the_visible_part_alone_looks_worse():
@@ -158,7 +158,7 @@ def test_bytes_per_parameter(mode, size):
 
 def test_bytes_of_other_types():
     assert bytes_per_param("plus", components=3) == 14
-    assert bytes_per_param("plain", components=3) == 8
+    assert bytes_per_param("light", low_dtype=torch.float8_e5m2) == 9
     assert bytes_per_param("fp32_master", torch.float32) == 20
     assert bytes_per_param("light", torch.float32) == 20
 

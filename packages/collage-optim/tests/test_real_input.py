@@ -48,15 +48,17 @@ def test_the_trainer_of_transformers(gpt2, tmp_path):
     rows = [{"input_ids": row, "labels": row} for row in codes]
     arguments = TrainingArguments(
         output_dir=str(tmp_path), max_steps=4, per_device_train_batch_size=4, report_to=[], save_strategy="no",
-        use_cpu=True, disable_tqdm=True, learning_rate=1e-3, dataloader_pin_memory=False,
+        use_cpu=True, disable_tqdm=True, learning_rate=3e-4, adam_beta2=0.95, adam_epsilon=1e-7,
+        dataloader_pin_memory=False,
     )  # fmt: skip
     before = [p.detach().clone() for p in model.parameters()]
-    kind, settings = wrap_hf_trainer_kwargs("plus", math="fp32")
+    kind, settings = wrap_hf_trainer_kwargs(arguments, "plus", math="fp32")
     trainer = Trainer(model=model, args=arguments, train_dataset=rows, optimizer_cls_and_kwargs=(kind, settings))
     trainer.train()
     inner = getattr(trainer.optimizer, "optimizer", trainer.optimizer)
     assert isinstance(inner, CollageAdamW)
-    assert inner.param_groups[0]["math"] == "fp32"
+    group = inner.param_groups[0]
+    assert (group["math"], group["initial_lr"], group["betas"], group["eps"]) == ("fp32", 3e-4, (0.9, 0.95), 1e-7)
     assert any(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
 
 

@@ -63,7 +63,7 @@ def adamw_step(
     betas: tuple[float, float],
     eps: float,
     weight_decay: float,
-    beta2: tuple[Tensor, Tensor] | None = None,
+    beta2: tuple[Tensor, ...] = (),
 ) -> None:
     """One step of Algorithm 2 on state {"theta", "m", "v"} and {"low"} (light, plus), {"v_low"} (plus)."""
     first, second = betas

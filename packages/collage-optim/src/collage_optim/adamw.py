@@ -9,10 +9,10 @@ from offprints.checks import require_choice, require_range
 from torch import Tensor
 
 from collage_optim import fused
-from collage_optim.base import Group, Step
+from collage_optim.base import Group, Step, refuse_coupled
 from collage_optim.expansions import Expansions
 from collage_optim.kernels import Hyper, plain_step, strict_step, wide_step
-from collage_optim.mcf import HALF
+from collage_optim.mcf import HALF, from_float
 
 Mode = Literal["plain", "light", "plus", "fp32_states", "fp32_master", "kahan", "stochastic"]
 MODES: tuple[Mode, ...] = ("plain", "light", "plus", "fp32_states", "fp32_master", "kahan", "stochastic")
@@ -46,18 +46,22 @@ class CollageAdamW(Expansions):
         mode: see the table.
         decay_style: "compact" (part of Delta, as in the paper), "torch" (before the step) or "hf" (after it); the
             latter two go through Grow as well, so that they are not lost.
-        robust: two_sum instead of fast_two_sum for h + c: exact for updates larger than the weight too.
+        robust: two_sum instead of fast_two_sum for h + c: exact for updates larger than the weight too. Of no effect in
+            float32 arithmetic.
         components: 3 keeps a third component of the weights (updates below |theta| 2^-17; 2 bytes more).
         math: "strict" rounds every operation to the storage type (the paper); "fp32" computes in float32 and rounds
             what it stores: faster, and at least as exact. Of no effect on float32 and float64 parameters.
-        foreach: False handles each parameter by itself; otherwise small ones share a chunk. The result is the same.
+        foreach: False handles each parameter by itself; otherwise small ones share a chunk (but in mode "stochastic",
+            where draws go by parameter). The result is the same.
         maximize: go up instead of down.
         amsgrad: divide by the running maximum of (the leading part of) v.
-        capturable: keep the step on the device and read nothing back, for CUDA graphs (16 bits, math="fp32").
+        capturable: keep the step on the device and read nothing back, for CUDA graphs (16 bits, math="fp32"); each
+            parameter is then handled by itself.
         compile: one fused kernel by torch.compile (16 bits, math="fp32"; the first step compiles).
         nonfinite: what a NaN or inf gradient does: "propagate" (as in torch), "skip" the step (counted in `skipped`),
             or "raise" before anything changes.
-        low_dtype: torch.float8_e4m3fn or float8_e5m2 to keep dtheta in 8 bits, in units of theta's last place.
+        low_dtype: torch.float8_e4m3fn or float8_e5m2 to keep dtheta in 8 bits, in units of theta's last place; updates
+            below a sixteenth (an eighth) of dtheta may then be lost.
         seed: of stochastic rounding; a run that is resumed draws what the whole one draws.
 
     Raises:
@@ -67,6 +71,7 @@ class CollageAdamW(Expansions):
     """
 
     modes = MODES
+    marks = ("betas",)
 
     def __init__(
         self,
@@ -96,18 +101,17 @@ class CollageAdamW(Expansions):
             capturable=capturable, compile=compile, nonfinite=nonfinite, low_dtype=low_dtype, seed=seed,
         )  # fmt: skip
         super().__init__(params, settings)
-        # A gradient scaler hands scale and overflow to the step instead of unscaling float16 gradients in place.
-        self._step_supports_amp_scaling = True
 
     def _check_settings(self, group: Group) -> None:
         super()._check_settings(group)
         require_choice("decay_style", group["decay_style"], ("compact", "torch", "hf"))
-        if len(group["betas"]) != 2:
+        if not isinstance(group["betas"], tuple | list) or len(group["betas"]) != 2:
             raise ValueError(f"betas must be two numbers, got {group['betas']!r}.")
         for name, beta in zip(("beta_1", "beta_2"), group["betas"], strict=True):
             require_range(name, beta, low=0.0, high=1.0, high_open=True)
         require_range("eps", group["eps"], low=0.0)
         require_range("weight_decay", group["weight_decay"], low=0.0)
+        require_range("seed", group["seed"], low=0, integer=True)
         if group["compile"] or group["capturable"]:
             which = "compile" if group["compile"] else "capturable"
             if group["math"] != "fp32" or group["mode"] not in fused.MODES or group["amsgrad"] or group["low_dtype"]:
@@ -127,6 +131,20 @@ class CollageAdamW(Expansions):
                 "beta_1", f"beta_1 = {group['betas'][0]} is nearly 1 in 16 bits, and m stays a plain float there."
             )
 
+        narrow = p.dtype == torch.float16 and "wide" not in self._names(group).values()
+        if narrow and from_float(group["eps"], torch.float16).hi == 0.0:
+            self._warn(
+                "float16",
+                f"eps = {group['eps']} is 0 in float16, and so is (1 - beta_2) g^2 of small gradients (below 0.008 for "
+                "beta_2 = 0.999): steps are then far too large, or NaN. Keep the loss scale in the gradients, on which "
+                'Adam does not depend, and in eps; or use mode "fp32_states" or "fp32_master", or bfloat16.',
+            )
+
+    def _check_state(self, group: Group, old: Group, saved: dict[int, dict[str, Tensor]]) -> None:
+        if "mode" not in old:
+            refuse_coupled(old, decoupled=True)
+        super()._check_state(group, old, saved)
+
     def _names(self, group: Group) -> dict[str, str]:
         mode = group["mode"]
         moments = "wide" if mode in ("fp32_states", "fp32_master") else "param"
@@ -143,6 +161,14 @@ class CollageAdamW(Expansions):
             names["max_exp_avg_sq"] = moments
         return names
 
+    def _wide(self, group: Group, p: Tensor) -> bool:
+        wide = group["math"] == "fp32" and p.dtype in HALF
+        return wide or group["mode"] in ("fp32_states", "fp32_master", "stochastic")
+
+    def _ready(self, group: Group, p: Tensor) -> None:
+        if group["compile"]:
+            fused.compiled(fused.BACKEND, p.device.type, p.dtype)
+
     def _kernel(self, group: Group, number: int, step: Tensor, p: Tensor) -> Step:
         capturable, mode = group["capturable"], group["mode"]
         generator = None
@@ -151,7 +177,7 @@ class CollageAdamW(Expansions):
             generator = torch.Generator(p.device).manual_seed(int(entropy.generate_state(1, np.uint64)[0]) >> 1)
         h = Hyper(
             lr=0.0 if capturable else float(group["lr"]),
-            betas=tuple(map(float, group["betas"])),
+            betas=(float(group["betas"][0]), float(group["betas"][1])),
             eps=float(group["eps"]),
             weight_decay=float(group["weight_decay"]),
             step=1 if capturable else int(step),
@@ -162,10 +188,11 @@ class CollageAdamW(Expansions):
         )
         if capturable or group["compile"]:
             k = fused.capturable_numbers(h, step, group["lr"]) if capturable else fused.numbers(h, p.device)
-            function = fused.compiled(fused.BACKEND) if group["compile"] else fused.fused_step
+            function = fused.fused_step
+            if group["compile"]:
+                function = fused.compiled(fused.BACKEND, p.device.type, p.dtype)
             return lambda c, raw: fused.run(function, c, k, raw)
-        wide = group["math"] == "fp32" and p.dtype in HALF
-        if mode in ("fp32_states", "fp32_master", "stochastic") or wide:
+        if self._wide(group, p):
             chosen = wide_step
         else:
             chosen = plain_step if mode == "plain" and h.decay_style != "compact" else strict_step

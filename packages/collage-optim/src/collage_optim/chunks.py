@@ -48,26 +48,26 @@ def put_back(views: Views, copied: Views) -> None:
             tensor.copy_(views[name].view(tensor.shape))
 
 
-def chunks(parts: list[Views], size: int, scratch: Scratch, pack: bool) -> Iterator[Views]:
-    """Chunks of at most about `size` elements; packed ones are written back when the next one is asked for.
+def chunks(parts: list[Views], size: int, scratch: Scratch, pack: int) -> Iterator[Views]:
+    """Slices of at most `size` elements, and packs of small parts, written back when the next chunk is asked for.
 
     Args:
         parts: views of one parameter each, all with the same names and types.
-        size: elements per chunk.
+        size: elements per slice.
         scratch: where packed parts lie.
-        pack: whether small parts share a chunk.
+        pack: elements after which a pack is full; parts of half as many go alone. 0: all go alone.
     """
     small: list[Views] = []
     filled = 0
     for part in parts:
         length = part["param"].numel()
-        if not pack or length >= size // 2:
+        if length >= pack // 2:
             for start in range(0, length, size):
                 yield {name: view[start : start + size] for name, view in part.items()} if length > size else part
             continue
         small.append(part)
         filled += length
-        if filled >= size:
+        if filled >= pack:
             yield from _together(small, scratch)
             small, filled = [], 0
     if filled:

@@ -1,5 +1,8 @@
 """The claims of the paper: a small GPT trained in every mode, from the same weights on the same data."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
 import torch
 from offprints.claims import MissingResource, Scale, exact, greater, less, within
@@ -21,9 +24,9 @@ FULL = Scale(
 )  # fmt: skip
 
 
-def _train(seed: int, scale: Scale, device: str, mode: str, *, beta2: float = 0.999, **settings: object) -> Run:
+def _train(seed: int, scale: Scale, device: str, mode: Any, *, beta2: float = 0.999, **settings: Any) -> Run:
     """One training in one mode; what the scale does not say are the defaults of `train_gpt`."""
-    sizes = dict(scale.sizes)
+    sizes: dict[str, Any] = dict(scale.sizes)
     options = {name: settings.pop(name) for name in ("dtype", "loss_scale") if name in settings}
 
     def make(params: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
@@ -85,7 +88,7 @@ def second_moment(seed: int, scale: Scale, device: str) -> dict[str, float]:
 @METHOD.claim(
     "effective-descent",
     where="definition of EDQ; figure of EDQ",
-    says="The effective descent quality tells the strategies apart, in the order of their losses.",
+    says="The effective descent quality tells strategies that lose updates from those that do not.",
     expect=[less("ratio_plain", than=0.4), greater("ratio_light", than=0.999), greater("ratio_plus", than=0.999)],
     smoke=SMOKE,
     cpu=CPU,
@@ -114,7 +117,7 @@ def effective_descent(seed: int, scale: Scale, device: str) -> dict[str, float |
     "bfloat16 are lost, but small weights keep the large ones, and its EDQ ratio is 0.64. The others now start from "
     "the weights that torch's modules make, where 90 % are lost and the ratio is 0.22.",
 )
-def effective_descent_small(seed: int, scale: Scale, device: str) -> dict[str, float | list[float]]:
+def effective_descent_small(seed: int, scale: Scale, device: str) -> Mapping[str, float | Sequence[float]]:
     """As `effective_descent`."""
     return effective_descent(seed, scale, device)
 
@@ -149,7 +152,7 @@ def states(seed: int, scale: Scale, device: str) -> dict[str, float]:
 )
 def memory(seed: int, scale: Scale, device: str) -> dict[str, float]:
     """By arithmetic, and by the bytes of all live tensors after a step."""
-    found = {mode: float(bytes_per_param(mode)) for mode in MODES}
+    found: dict[str, float] = {mode: float(bytes_per_param(mode)) for mode in MODES}
     for mode in MODES:
         weight = torch.nn.Parameter(torch.ones(scale.numel, dtype=torch.bfloat16))
         weight.grad = torch.ones_like(weight)

@@ -1,12 +1,18 @@
 """Into a running training, as section 5 replaces the optimizer: from torch's AdamW, float32 weights, in a Trainer."""
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 from offprints.checks import require_kind, require_shape
 from torch import Tensor
 
 from collage_optim.adamw import CollageAdamW, Mode
+from collage_optim.base import refuse_coupled
+from collage_optim.parts import store
+
+if TYPE_CHECKING:
+    from transformers import TrainingArguments
 
 
 @torch.no_grad()
@@ -22,19 +28,27 @@ def from_adamw(
     m, v and t are taken over, rounded to the parameters' type (v as an expansion in mode "plus").
 
     Args:
-        optimizer: a torch.optim.AdamW (or Adam without weight decay in the gradient).
+        optimizer: a torch.optim.AdamW (or an Adam without weight decay).
         mode: of the new optimizer.
-        weights: float32 (or float64) weights by parameter: h = RN(w) is written into the parameter, l = RN(w - h).
+        weights: float32 (or float64) weights by parameter (the tensor, not its name): h = RN(w) is written into the
+            parameter, what is left into the low parts.
         **settings: further arguments of `CollageAdamW`.
 
     Raises:
         TypeError: another optimizer.
-        ValueError: weights of another shape.
+        ValueError: weights of another shape or of no parameter of the optimizer; decay that is part of the gradient.
     """
     require_kind("optimizer", optimizer, torch.optim.Adam, hint="AdamW is one.")
+    for group in optimizer.param_groups:
+        refuse_coupled(group, isinstance(optimizer, torch.optim.AdamW))
+    known = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    strangers = [key if isinstance(key, str) else type(key).__name__ for key in weights or () if id(key) not in known]
+    if strangers:
+        raise ValueError(f"weights must be by parameter of the optimizer, got other keys: {strangers[:5]}.")
     kept = ("params", "lr", "betas", "eps", "weight_decay", "maximize", "amsgrad")
     groups = [{name: group[name] for name in kept if name in group} for group in optimizer.param_groups]
-    made = CollageAdamW(groups, mode=mode, **settings)
+    options: dict[str, Any] = settings
+    made = CollageAdamW(groups, mode=mode, **options)
     for group in made.param_groups:
         for p in group["params"]:
             wide = (weights or {}).get(p)
@@ -53,13 +67,27 @@ def from_adamw(
                 state["exp_avg_sq_lo"].copy_(old["exp_avg_sq"].double() - state["exp_avg_sq"].double())
             if old:
                 state["step"].copy_(torch.as_tensor(old["step"]))
-            if wide is not None and "param_lo" in names:
-                state["param_lo"].copy_(wide.double() - p.double())
-            if wide is not None and "master" in names:
-                state["master"].copy_(wide)
+            if wide is not None:
+                store(p, state, wide.double() - p.double())
     return made
 
 
-def wrap_hf_trainer_kwargs(mode: Mode = "plus", **settings: object) -> tuple[type[CollageAdamW], dict[str, object]]:
-    """What `transformers.Trainer(optimizer_cls_and_kwargs=...)` takes: the class and its arguments."""
-    return CollageAdamW, {"mode": mode, **settings}
+def wrap_hf_trainer_kwargs(
+    arguments: "TrainingArguments", mode: Mode = "plus", **settings: object
+) -> tuple[type[CollageAdamW], dict[str, object]]:
+    """What `transformers.Trainer(optimizer_cls_and_kwargs=...)` takes: the class and its arguments.
+
+    Rate, betas, eps and decay come from the training arguments: the Trainer leaves all but the decay to these.
+
+    Args:
+        arguments: transformers.TrainingArguments.
+        mode: of the optimizer.
+        **settings: further arguments of `CollageAdamW`, which win.
+    """
+    given = {
+        "lr": arguments.learning_rate,
+        "betas": (arguments.adam_beta1, arguments.adam_beta2),
+        "eps": arguments.adam_epsilon,
+        "weight_decay": arguments.weight_decay,
+    }
+    return CollageAdamW, {**given, "mode": mode, **settings}

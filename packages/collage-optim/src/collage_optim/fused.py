@@ -7,6 +7,7 @@ to keep the roundings (`emulate_precision_casts`), and a known answer is checked
 import warnings
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -66,20 +67,26 @@ def fused_step(
 
 
 @cache
-def compiled(backend: str) -> Kernel:
-    """`fused_step` by torch.compile, once its answer is known to be right.
+def compiled(backend: str, device: str, dtype: torch.dtype) -> Kernel:
+    """`fused_step` by torch.compile, once its answer on a kind of device and in a 16-bit type is known to be right.
 
     Raises:
-        RuntimeError: the compiler optimised the compensation away.
+        RuntimeError: the compiler optimised the compensation away, or it failed.
     """
-    options = {"emulate_precision_casts": True} if backend == "inductor" else None
-    kernel = torch.compile(fused_step, backend=backend, dynamic=True, fullgraph=True, options=options)
+    options: dict[str, Any] | None = {"emulate_precision_casts": True} if backend == "inductor" else None
+    kernel: Kernel = torch.compile(fused_step, backend=backend, dynamic=True, fullgraph=True, options=options)
     h = Hyper(0.1, (0.9, 0.999), 0.0, 0.0, 1, "plus")
-    ours, theirs = _known(), _known()
-    arguments = [ours.get(name) for name in ("param", "grad", "exp_avg", "exp_avg_sq", "param_lo", "exp_avg_sq_lo")]
+    ours, theirs = _known(device, dtype), _known(device, dtype)
+    arguments = [ours[name] for name in ("param", "grad", "exp_avg", "exp_avg_sq", "param_lo", "exp_avg_sq_lo")]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of what the compiler imports
-        kernel(*arguments, numbers(h, torch.device("cpu")))
+        try:
+            kernel(*arguments, numbers(h, torch.device(device)))
+        except Exception as error:  # the compiler's own kinds of errors differ between versions
+            raise RuntimeError(
+                f"compile=True could not compile the step ({type(error).__name__}: {error}). On a CPU it needs a C++ "
+                "compiler; without one leave compile=False."
+            ) from error
     wide_step(theirs, h, Scratch())
     near = all(torch.allclose(ours[name].double(), theirs[name].double(), rtol=2**-7) for name in theirs)
     if not near or not ours["param_lo"].any():
@@ -89,17 +96,17 @@ def compiled(backend: str) -> Kernel:
     return kernel
 
 
-def _known() -> Views:
-    """200 with a first update of -0.1, which bfloat16 alone would lose."""
+def _known(device: str, dtype: torch.dtype) -> Views:
+    """200 (float16: 2000) with a first update of -0.1, which 16 bits alone would lose."""
     names = ("exp_avg", "exp_avg_sq", "param_lo", "exp_avg_sq_lo")
-    zeros = {name: torch.zeros(64, dtype=torch.bfloat16) for name in names}
-    ones = torch.ones(64, dtype=torch.bfloat16)
-    return {"param": 200 * ones, "grad": ones.clone(), **zeros}
+    ones = torch.ones(64, dtype=dtype, device=device)
+    zeros = {name: torch.zeros_like(ones) for name in names}
+    return {"param": (200 if dtype == torch.bfloat16 else 2000) * ones, "grad": ones.clone(), **zeros}
 
 
 def run(kernel: Kernel, c: Views, k: Tensor, raw: Tensor | None) -> None:
     """One chunk; when someone measures, what was asked for is computed again from the stored moments."""
-    before = c["param"].double() if raw is not None else None
+    before = c["param"].double() if raw is not None else c["param"]
     kernel(c["param"], c["grad"], c["exp_avg"], c["exp_avg_sq"], c.get("param_lo"), c.get("exp_avg_sq_lo"), k)
     if raw is not None:
         k = k.double()

@@ -6,6 +6,7 @@ p = 11, so this double rounding gives RN of the exact result, and the transforma
 """
 
 import math
+from numbers import Real
 from typing import NamedTuple
 
 import torch
@@ -106,8 +107,9 @@ def _overflows(x: Tensor) -> bool:
     return x.device.type != "cpu" or not math.isfinite(x.sum().item())
 
 
+@torch.no_grad()
 def grow(hi: Tensor, lo: Tensor, c: Tensor, *, robust: bool = False) -> MCF:
-    """(hi, lo) + c as an expansion (Algorithm 1).
+    """(hi, lo) + c as an expansion (Algorithm 1); no gradient goes through it.
 
     u = RN(h + c); v = RN(l + (c - (u - h))); h' = RN(u + v); l' = v - (h' - u). For |h| >= |c| the error is at most
     2^-14 max(|h|, |h'|) in bfloat16.
@@ -131,7 +133,6 @@ def grow_(expansion: MCF, c: Tensor, *, robust: bool = False, scratch: tuple[Ten
     _same_floats(hi=hi, lo=lo, c=c)
     u, t, w = scratch if scratch else (torch.empty_like(hi) for _ in range(3))
     torch.add(hi, c, out=u)
-    guarded = _overflows(u)
     torch.sub(u, hi, out=t)  # what of c arrived
     if robust:
         torch.sub(u, t, out=w)
@@ -140,12 +141,15 @@ def grow_(expansion: MCF, c: Tensor, *, robust: bool = False, scratch: tuple[Ten
         t.add_(w)
     else:
         torch.sub(c, t, out=t)
-    lo.add_(t.nan_to_num_(0.0, 0.0, 0.0) if guarded else t)  # v
+    lo.add_(t)  # v
     torch.add(u, lo, out=hi)
+    guarded = _overflows(hi)
+    if guarded:  # in either addition: the first one's inf or NaN stays, not inf - inf
+        hi.copy_(torch.where(torch.isfinite(u), hi, u))
     torch.sub(hi, u, out=t)
     lo.sub_(t)
     if guarded:
-        lo.nan_to_num_(0.0, 0.0, 0.0)
+        lo.copy_(torch.where(torch.isfinite(hi), lo, 0.0))
     return expansion
 
 
@@ -163,12 +167,16 @@ def grow_three_(hi: Tensor, lo: Tensor, lowest: Tensor, c: Tensor) -> None:
         component.copy_(part)
 
 
+@torch.no_grad()
 def mul(hi: Tensor, lo: Tensor, factor: MCF) -> MCF:
     """(hi, lo) times (p, q): x, e = two_prod(h, p); e = RN(RN(e + h q) + l p); fast_two_sum(x, e) ("Mul").
+
+    No gradient goes through it.
 
     Raises:
         TypeError: for mixed or other than floating types.
     """
+    hi, lo = torch.broadcast_tensors(hi, lo)
     return mul_(MCF(hi.clone(), lo.clone()), factor)
 
 
@@ -206,12 +214,15 @@ def from_float(value: float, dtype: torch.dtype, device: torch.device | str | No
     """(RN(value), RN(value - RN(value))) of a float64: never by way of float32, which would round twice.
 
     Raises:
-        TypeError: for another dtype than bfloat16, float16, float32 or float64.
+        TypeError: for another dtype than bfloat16, float16, float32 or float64, or what is no number.
     """
+    require_kind("value", value, Real)
     if dtype not in FLOATS:
         raise TypeError(f"dtype must be one of {', '.join(map(str, FLOATS))}, got {dtype}.")
     bits, lowest = _FORMAT[dtype]
     high = _nearest(float(value), bits, lowest)
+    if abs(high) > torch.finfo(dtype).max:
+        high = math.copysign(math.inf, high)
     low = _nearest(value - high, bits, lowest) if math.isfinite(high) else 0.0
     return MCF(*(torch.tensor(part, dtype=torch.float64).to(dtype).to(device or "cpu") for part in (high, low)))
 

@@ -6,14 +6,20 @@ import torch
 from offprints.checks import require_choice, require_range
 
 from collage_optim.adamw import MODES
-from collage_optim.base import Collage
+from collage_optim.base import Collage, require_low
 from collage_optim.mcf import FLOATS
 
 STRATEGIES = {"bf16": "plain"} | {mode: mode for mode in MODES}
 """Names of the paper's strategies: "bf16" is the mode "plain"."""
 
 
-def bytes_per_param(mode: str, dtype: torch.dtype = torch.bfloat16, components: int = 2, grads: bool = True) -> int:
+def bytes_per_param(
+    mode: str,
+    dtype: torch.dtype = torch.bfloat16,
+    components: int = 2,
+    grads: bool = True,
+    low_dtype: torch.dtype | None = None,
+) -> int:
     """Weight + gradient + optimizer state, in bytes per parameter.
 
     With a 16-bit type: plain 8, light 10, plus 12, fp32_states 12, fp32_master 16; 2 less without the gradient, 2 more
@@ -22,20 +28,21 @@ def bytes_per_param(mode: str, dtype: torch.dtype = torch.bfloat16, components: 
     Args:
         mode: a mode of `CollageAdamW`, or "bf16" for "plain".
         dtype: of the weights.
-        components: 2 or 3.
+        components: 2 or 3, as `CollageAdamW` takes them.
         grads: whether to count a gradient of the weights' type.
+        low_dtype: of the low part of the weights, in modes light and plus.
 
     Raises:
-        ValueError: an unknown mode, type or number of components.
+        ValueError: an unknown mode or type, or a combination that `CollageAdamW` refuses.
     """
     mode = STRATEGIES[require_choice("mode", mode, STRATEGIES)]
     require_choice("dtype", dtype, FLOATS)
-    require_choice("components", components, (2, 3))
+    require_low(mode, components, low_dtype)
     narrow, wide = dtype.itemsize, max(dtype.itemsize, 4)
     moment = wide if mode in ("fp32_states", "fp32_master") else narrow
     total = narrow + 2 * moment + (narrow if grads else 0)
     if mode in ("light", "plus", "kahan"):
-        total += narrow * (components - 1)
+        total += narrow * (components - 2) + (low_dtype or dtype).itemsize
     if mode == "plus":
         total += narrow
     return total + (wide if mode == "fp32_master" else 0)

@@ -5,11 +5,11 @@ from dataclasses import asdict, dataclass, field
 from types import TracebackType
 
 import torch
-from offprints.checks import require_choice, require_range, require_shape
+from offprints.checks import require_choice, require_kind, require_range, require_shape
 from torch import Tensor
 
 from collage_optim.base import Collage
-from collage_optim.mcf import MCF
+from collage_optim.mcf import HALF, MCF
 
 
 def edq(raw: Tensor, before: Tensor, after: Tensor) -> tuple[float, float]:
@@ -24,8 +24,11 @@ def edq(raw: Tensor, before: Tensor, after: Tensor) -> tuple[float, float]:
         after: and after it.
 
     Raises:
+        TypeError: other than tensors.
         ValueError: shapes that differ.
     """
+    for name, tensor in (("raw", raw), ("before", before), ("after", after)):
+        require_kind(name, tensor, Tensor)
     require_shape("before", before, tuple(raw.shape))
     require_shape("after", after, tuple(raw.shape))
     raw = raw.double()
@@ -37,7 +40,10 @@ def edq(raw: Tensor, before: Tensor, after: Tensor) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class PrecisionReport:
-    """One step: `edq` (length), `edq_ratio` (1: nothing lost), share of updates that changed nothing, low parts."""
+    """One step: `edq` (length), `edq_ratio` (1: nothing lost), share of updates that changed nothing, low parts.
+
+    `visible_lost` is the share of updates that changed nothing of what the model reads: what mode "plain" would lose.
+    """
 
     step: int
     edq: float
@@ -45,6 +51,7 @@ class PrecisionReport:
     lost_fraction: float
     low_norm: float
     low_edq: float
+    visible_lost: float
     groups: dict[int, "PrecisionReport"] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, float]:
@@ -53,8 +60,8 @@ class PrecisionReport:
 
     @property
     def recommended_mode(self) -> str:
-        """What suits this training: "plain" if less than 1 % of the updates are lost, else "plus"."""
-        return "plain" if self.lost_fraction < 0.01 else "plus"
+        """What suits this training: "plain" if less than 1 % of the updates leave h as it was, else "plus"."""
+        return "plain" if self.visible_lost < 0.01 else "plus"
 
 
 @dataclass
@@ -64,6 +71,7 @@ class _Sums:
     low_inner: float = 0.0
     low_square: float = 0.0
     lost: int = 0
+    unseen: int = 0
     count: int = 0
 
     def report(self, step: int, groups: dict[int, PrecisionReport]) -> PrecisionReport:
@@ -76,6 +84,7 @@ class _Sums:
             lost_fraction=self.lost / self.count if self.count else 0.0,
             low_norm=self.low_square**0.5,
             low_edq=self.low_inner / length if length else nan,
+            visible_lost=self.unseen / self.count if self.count else 0.0,
             groups=groups,
         )
 
@@ -94,12 +103,14 @@ class PrecisionMonitor:
         every: measure each that many steps.
 
     Raises:
+        TypeError: another optimizer.
         ValueError: an unknown view or group, every < 1.
     """
 
     def __init__(
         self, optimizer: Collage, groups: Sequence[int] | None = None, view: str = "expansion", every: int = 1
     ) -> None:
+        require_kind("optimizer", optimizer, Collage)
         require_choice("view", view, ("expansion", "visible"))
         require_range("every", every, low=1, integer=True)
         known = range(len(optimizer.param_groups))
@@ -123,7 +134,7 @@ class PrecisionMonitor:
             return
         sums = self._sums.setdefault(group, _Sums())
         low = after.lo - before.lo
-        moved = after.hi - before.hi
+        moved = seen = after.hi - before.hi
         if self.view == "expansion":
             moved = moved + low
         sums.inner += float((moved * raw).sum())
@@ -131,6 +142,7 @@ class PrecisionMonitor:
         sums.low_inner += float((low * raw).sum())
         sums.low_square += float(after.lo.square().sum())
         sums.lost += int(((raw != 0) & (moved == 0)).sum())
+        sums.unseen += int(((raw != 0) & (seen == 0)).sum())
         sums.count += raw.numel()
 
     def end(self) -> None:
@@ -183,9 +195,10 @@ def suggest(
         dtype: torch.bfloat16 or torch.float16, the type to train in.
 
     Raises:
-        ValueError: lr <= 0.
+        ValueError: lr <= 0, or another type.
     """
     require_range("lr", lr, low=0.0, low_open=True)
+    require_choice("dtype", dtype, HALF)
     rounding = tuple(
         name
         for name, beta in zip(("beta_1", "beta_2"), betas, strict=True)

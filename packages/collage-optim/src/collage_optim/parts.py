@@ -10,9 +10,9 @@ EIGHT_BITS = {torch.float8_e4m3fn, torch.float8_e5m2}
 
 
 def stored_value(chunk: Views) -> MCF:
-    """The stored value in float64: (h or master, sum of the low parts)."""
-    high = chunk.get("master", chunk["param"]).double()
-    low = torch.zeros_like(high)
+    """The stored value in float64: (what the model reads, what the optimizer keeps beyond that)."""
+    high = chunk["param"].double()
+    low = chunk["master"].double() - high if "master" in chunk else torch.zeros_like(high)
     for name in ("param_lo", "param_lo2"):
         if name in chunk:
             low += chunk[name].double()
@@ -34,3 +34,21 @@ def decoded(high: Tensor, stored: Tensor) -> Tensor:
 def encoded(high: Tensor, low: Tensor, dtype: torch.dtype) -> Tensor:
     """A low part in units of the last place of its high part, in 8 bits."""
     return (low.float() / _unit(high)).to(dtype)
+
+
+def store(p: Tensor, state: Views, rest: Tensor) -> None:
+    """Set low parts or master copy to what is to be stored beyond p (float64), as near as they can hold it."""
+    rest = torch.where(torch.isfinite(rest), rest, 0.0)
+    if "master" in state:
+        state["master"].copy_(p.double() + rest)
+    for name in ("param_lo", "param_lo2"):
+        if name not in state:
+            continue
+        low = rest.to(p.dtype)
+        if state[name].dtype in EIGHT_BITS:
+            kept = encoded(p, low, state[name].dtype)
+            low = decoded(p, kept)
+            state[name].copy_(kept)
+        else:
+            state[name].copy_(low)
+        rest = rest - low.double()

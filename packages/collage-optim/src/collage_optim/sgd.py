@@ -42,6 +42,7 @@ class CollageSGD(Expansions):
     """
 
     modes = ("plain", "light", "fp32_master")
+    marks = ("momentum",)
 
     def __init__(
         self,
@@ -67,7 +68,6 @@ class CollageSGD(Expansions):
             low_dtype=low_dtype,
         )  # fmt: skip
         super().__init__(params, settings)
-        self._step_supports_amp_scaling = True
 
     def _check_settings(self, group: Group) -> None:
         super()._check_settings(group)
@@ -89,10 +89,12 @@ class CollageSGD(Expansions):
             names["master"] = "wide"
         return names
 
+    def _wide(self, group: Group, p: Tensor) -> bool:
+        return group["mode"] == "fp32_master" or (group["math"] == "fp32" and p.dtype in HALF)
+
     def _kernel(self, group: Group, number: int, step: Tensor, p: Tensor) -> Step:
         first, rate = int(step) == 1, float(group["lr"])
-        wide = group["mode"] == "fp32_master" or (group["math"] == "fp32" and p.dtype in HALF)
-        work = torch.promote_types(p.dtype, torch.float32) if wide else p.dtype
+        work = torch.promote_types(p.dtype, torch.float32) if self._wide(group, p) else p.dtype
         return lambda c, raw: self._chunk(c, raw, group, rate, first, work)
 
     def _chunk(self, c: Views, raw: Tensor | None, group: Group, rate: float, first: bool, work: torch.dtype) -> None:

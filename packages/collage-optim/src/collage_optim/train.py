@@ -9,6 +9,7 @@ are the paper's settings for GPT-125M.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 from offprints import checkpoint
@@ -40,7 +41,7 @@ class Settings:
     clip: float = 1.0
     every: int = 100
     seed: int = 0
-    math: str = "fp32"
+    math: Literal["strict", "fp32"] = "fp32"
     save: Path | None = None
 
 
