@@ -141,6 +141,9 @@ def test_budgets_of_layers(model, ids):
     cache = lc.LoCoCoCache(model, made)
     lc.chunked_nll(model, ids, cache, 5)
     assert [layer.policy.mem_size for layer in cache.compressed_layers] == [6, 12]
+    config = lc.LoCoCoConfig(mem_size=16, local_len=6, kernel_size=3)
+    several = lc.LoCoCoCompressor.for_model(model, config, mem_size=[8, 16])
+    assert [(c.mem_size, c.local) for c in several.configs] == [(8, 3), (16, 6)]
     few, many = cache.report().slots
     assert few <= 6 + 2 + 5 < many <= 12 + 2 + 5
     found = lc.allocate(model, ids, 8, context=40, chunk=5, buffer=2)

@@ -10,9 +10,7 @@ from lococo.cache import SnapKVCache as SnapKVCache
 from lococo.cache import StreamingLLMCache as StreamingLLMCache
 from lococo.chunked import chunked_nll as chunked_nll
 from lococo.compressor import ConvCompressor as ConvCompressor
-from lococo.compressor import LoCoCoCompressor as LoCoCoCompressor
 from lococo.compressor import LoCoCoConfig as LoCoCoConfig
-from lococo.compressor import ModelShape as ModelShape
 from lococo.data import Question as Question
 from lococo.data import associative_recall as associative_recall
 from lococo.data import load_questions as load_questions
@@ -25,6 +23,8 @@ from lococo.evaluate import multiple_choice as multiple_choice
 from lococo.evaluate import needle_recall as needle_recall
 from lococo.evaluate import perplexity as perplexity
 from lococo.evaluate import qa as qa
+from lococo.heads import LoCoCoCompressor as LoCoCoCompressor
+from lococo.host import ModelShape as ModelShape
 from lococo.named import make_cache as make_cache
 from lococo.train import Calibration as Calibration
 from lococo.train import calibrate as calibrate

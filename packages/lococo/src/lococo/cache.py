@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 from torch import Tensor
 from transformers import Cache
 
-from lococo.compressor import ConvCompressor, LoCoCoCompressor, require_fit
+from lococo.compressor import ConvCompressor
+from lococo.heads import LoCoCoCompressor, require_fit
 from lococo.host import full_attention_layers, inverse_frequencies, plain_layers, shape_of, text_config
 from lococo.layer import CompressedLayer
 from lococo.policies import Fusion, HeavyHitters, Policy, Pooled, RandomSubset, SinksAndWindow

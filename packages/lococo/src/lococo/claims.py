@@ -159,7 +159,7 @@ def text(seed: int, scale: Scale, device: str) -> Metrics:
     says="Tuned to four times the context with a fixed cache, a model does about as well as with full attention.",
     expect=[less("lococo", scaled("full_tuned", 1.05)), less("lococo", "untuned")],
     smoke=Scale(seeds=2, short=32, target=128, mem=16, chunk=24, base_steps=2, steps=1, batch=2, tests=2),
-    cpu=Scale(seeds=5, short=64, target=256, mem=32, chunk=32, base_steps=500, steps=60, batch=8, tests=32),
+    cpu=Scale(seeds=5, short=64, target=256, mem=32, chunk=32, base_steps=400, steps=40, batch=8, tests=24),
     full=Scale(
         seeds=5, short=64, target=256, mem=32, chunk=32, base_steps=5000, steps=1000, batch=8, tests=256,
         needs="3 CPU hours; the paper's own setting: lococo tune --mem 512 --context 32768 on 8 GPUs with 80 GB",

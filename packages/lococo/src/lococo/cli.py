@@ -79,7 +79,7 @@ def _loaded(options: argparse.Namespace) -> "tuple[PreTrainedModel, PreTrainedTo
 
 
 def _calibrate(options: argparse.Namespace) -> int:
-    from lococo.compressor import LoCoCoCompressor
+    from lococo.heads import LoCoCoCompressor
     from lococo.train import PAPER, calibrate
 
     model, tokenizer, texts = _loaded(options)
@@ -105,7 +105,7 @@ def _calibrate(options: argparse.Namespace) -> int:
 
 
 def _tune(options: argparse.Namespace) -> int:
-    from lococo.compressor import LoCoCoCompressor
+    from lococo.heads import LoCoCoCompressor
     from lococo.tune import tune_long_context
 
     model, tokenizer, texts = _loaded(options)

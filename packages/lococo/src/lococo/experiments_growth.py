@@ -9,8 +9,8 @@ from transformers import Cache, DynamicCache, LlamaConfig, LlamaForCausalLM
 
 from lococo.cache import CompressedCache, LoCoCoCache
 from lococo.chunked import run
-from lococo.compressor import LoCoCoCompressor
 from lococo.evaluate import cache_bytes
+from lococo.heads import LoCoCoCompressor
 from lococo.watching import observe
 
 Metrics = dict[str, float | list[float]]

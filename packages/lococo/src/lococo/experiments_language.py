@@ -13,9 +13,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from lococo.cache import H2OCache, LoCoCoCache, RandomEvictionCache, SnapKVCache, StreamingLLMCache
 from lococo.chunked import MakeCache
-from lococo.compressor import LoCoCoCompressor
 from lococo.evaluate import compare_caches, perplexity
 from lococo.experiments_texts import articles, documentation
+from lococo.heads import LoCoCoCompressor
 from lococo.host import unwrapped
 from lococo.train import calibrate
 from lococo.tune import tune_long_context

@@ -10,8 +10,8 @@ from transformers import Cache, DynamicCache, LlamaConfig, LlamaForCausalLM
 
 from lococo.cache import H2OCache, LoCoCoCache, RandomEvictionCache, SnapKVCache, StreamingLLMCache
 from lococo.chunked import MakeCache, chunks, run
-from lococo.compressor import LoCoCoCompressor
 from lococo.data import associative_recall
+from lococo.heads import LoCoCoCompressor
 from lococo.train import calibrate
 from lococo.watching import observe
 

@@ -6,6 +6,7 @@ The names changed within version 5: a model takes `cache=` from 5.24 on and `pas
 import importlib.metadata
 import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,8 +14,6 @@ from offprints.checks import message
 from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedConfig
 from transformers.cache_utils import DynamicLayer
-
-from lococo.compressor import ModelShape
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -25,6 +24,15 @@ HALF_ROTATED = (
     "olmo", "olmo2", "phi3", "smollm3", "granite", "starcoder2", "stablelm", "phi",
 )  # fmt: skip
 """Model types whose rotary embedding turns the pairs (i, i + r/2) of the first r dimensions of a head."""
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """What a compressor must agree on with its model: layers, key-value heads, head dimension."""
+
+    layers: int
+    kv_heads: int
+    head_dim: int
 
 
 def version() -> str:

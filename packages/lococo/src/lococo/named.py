@@ -7,7 +7,7 @@ from offprints.checks import message, require_choice
 from transformers import Cache, DynamicCache
 
 from lococo.cache import H2OCache, LoCoCoCache, RandomEvictionCache, SnapKVCache, StreamingLLMCache
-from lococo.compressor import LoCoCoCompressor
+from lococo.heads import LoCoCoCompressor
 from lococo.host import text_config
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from lococo.cache import LoCoCoCache
 from lococo.chunked import chunked_nll, chunks, run, token_nll
-from lococo.compressor import LoCoCoCompressor
 from lococo.data import token_rows
 from lococo.distill import Teacher
+from lococo.heads import LoCoCoCompressor
 from lococo.watching import observe
 
 if TYPE_CHECKING:

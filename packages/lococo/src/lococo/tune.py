@@ -18,8 +18,8 @@ from transformers import Cache, DynamicCache
 
 from lococo.cache import LoCoCoCache
 from lococo.chunked import chunks, run, token_nll
-from lococo.compressor import LoCoCoCompressor
 from lococo.data import token_rows
+from lococo.heads import LoCoCoCompressor
 from lococo.host import text_config, unwrapped, version
 from lococo.train import _drawn, _rate
 from lococo.watching import observe
