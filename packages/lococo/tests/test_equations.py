@@ -176,9 +176,10 @@ def test_gradcheck():
     assert module.alpha.grad is None
 
 
-def test_padding_is_never_fused():
+@pytest.mark.parametrize("convs", [1, 2])
+def test_padding_is_never_fused(convs):
     """A row behind padding gives what it gives alone; what stands in the padding does not matter."""
-    module, (keys, values, scores) = conv(local_len=1), data(b=2, s=14)
+    module, (keys, values, scores) = conv(local_len=1, n_convs=convs), data(b=2, s=14)
     valid = torch.ones(2, 14, dtype=torch.bool)
     valid[1, :5] = False
     keys[1, :, :5], values[1, :, :5], scores[1, :, :5] = 1e4, -1e4, 1e4

@@ -9,7 +9,7 @@ from offprints.checks import Problems, require_choice, require_range, require_sa
 from offprints.device import full_precision
 from torch import Tensor, nn
 
-from lococo.plan import Plan, choose, top
+from lococo.plan import Plan, choose, taken, top
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,8 @@ class ConvCompressor(nn.Module):
             self._check(keys, values, scores, valid)
             return keys, values
         plan = self.plan(keys, values, scores, valid)
-        return plan.apply(keys), plan.apply(values)
+        joined = plan.apply(torch.cat((keys, values), -1))
+        return joined[..., : self.head_dim].contiguous(), joined[..., self.head_dim :].contiguous()
 
     def plan(self, keys: Tensor, values: Tensor, scores: Tensor, valid: Tensor | None = None) -> Plan:
         """Which slots are kept and how the others are mixed; arguments as of `forward`, S > M.
@@ -158,11 +159,8 @@ class ConvCompressor(nn.Module):
         with full_precision(keys.device):
             ranked = scores if valid is None else scores.masked_fill(~valid[:, None], -torch.inf)
             kept, others = choose(ranked, self.config.kept, self.config.local)
-            index = others.unsqueeze(-1).expand(*others.shape, keys.shape[-1])
             inside = None if valid is None else valid[:, None].expand_as(scores).gather(-1, others)
-            weights = self.mixing_weights(
-                keys.gather(-2, index), values.gather(-2, index), ranked.gather(-1, others), inside
-            )
+            weights = self.mixing_weights(taken(keys, others), taken(values, others), ranked.gather(-1, others), inside)
         return Plan(kept, others, weights)
 
     def mixing_weights(self, keys: Tensor, values: Tensor, scores: Tensor, valid: Tensor | None = None) -> Tensor:
@@ -175,18 +173,18 @@ class ConvCompressor(nn.Module):
         if not self.config.fused:
             return torch.zeros(b, h, 0, length, dtype=precise, device=keys.device)
         x = torch.cat((keys, values), -1).reshape(b * h, length, 2 * d).transpose(1, 2)
-        if valid is not None:
-            x = x.masked_fill(~valid.reshape(b * h, 1, length), 0)
         for conv in self.convs:
+            if valid is not None:  # zeros before every convolution, as beyond the ends of a row alone
+                x = x.masked_fill(~valid.reshape(b * h, 1, length), 0)
             x = conv(x.to(conv.get_parameter("weight").dtype))
             x = torch.relu(x) if self.config.activation == "relu" else x
         x = x.reshape(b, h, self.config.fused, length).to(precise)
         if valid is not None:
             x = x.masked_fill(~valid[:, :, None], -torch.inf)
         chosen = top(scores, self.config.fused)
-        residual = torch.zeros_like(x).scatter(-1, chosen.unsqueeze(-1), 1.0)
         alpha = self.used_alpha().to(precise)
-        return (1 - alpha) * residual + alpha * torch.softmax(x, -1)
+        residual = (1 - alpha).expand_as(chosen).unsqueeze(-1)
+        return (alpha * torch.softmax(x, -1)).scatter_add(-1, chosen.unsqueeze(-1), residual)
 
     def used_alpha(self) -> Tensor:
         """α, clamped to [−alpha_max, alpha_max] where the configuration says so."""

@@ -46,9 +46,9 @@ class Plan:
         """(b, h, S) or (b, h, S, n) -> the same at the new slots, in the dtype of x."""
         flat = x.ndim == 3
         wide = x.unsqueeze(-1) if flat else x
-        found = _taken(wide, self.kept)
+        found = taken(wide, self.kept)
         if self.weights is not None and self.others is not None and self.weights.shape[-2]:
-            mixed = torch.matmul(self.weights, _taken(wide, self.others).to(self.weights.dtype))
+            mixed = torch.matmul(self.weights, taken(wide, self.others).to(self.weights.dtype))
             found = torch.cat((found, mixed.to(x.dtype)), -2)
         return found.squeeze(-1) if flat else found
 
@@ -58,5 +58,6 @@ class Plan:
         return self.apply(eye.expand(*self.kept.shape[:2], length, length))
 
 
-def _taken(x: Tensor, places: Tensor) -> Tensor:
+def taken(x: Tensor, places: Tensor) -> Tensor:
+    """(…, S, n) at (…, k) places -> (…, k, n)."""
     return x.gather(-2, places.unsqueeze(-1).expand(*places.shape, x.shape[-1]))

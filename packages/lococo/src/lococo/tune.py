@@ -53,7 +53,7 @@ class Tuned:
         folder, model = Path(folder), self.model
         folder.mkdir(parents=True, exist_ok=True)
         keep: Any = model
-        keep.save_pretrained(folder)
+        keep.save_pretrained(folder, save_embedding_layers=False)  # they are below, and need no look-up of the base
         if self.compressor is not None:
             self.compressor.save_pretrained(folder)
         named = dict(unwrapped(model).named_parameters())
