@@ -114,6 +114,7 @@ def test_baselines(model):
         (lambda: lc.SnapKVCache(model, 8, 4, 4), "pool must be odd, got 4. Try 5"),
         (lambda: lc.LoCoCoCache(model, heads(model), scores="none"), "scores must be one of 'last', 'sum', 'ema'"),
         (lambda: lc.LoCoCoCache(model, heads(model), decay=0.0), "decay must be greater than 0 and at most 1"),
+        (lambda: lc.LoCoCoCache(model, heads(model), buffer=-1), "buffer must be an integer at least 0, got -1"),
         (lambda: lc.LoCoCoCache(model, heads(model), score_window=0), "score_window must be an integer at least 1"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from offprints.checks import require_range
 from torch import Tensor
 from transformers import Cache
 
@@ -167,6 +168,8 @@ class LoCoCoCache(CompressedCache):
         provenance: bool = False,
     ) -> None:
         require_fit(compressor.shape, compressor.layers, shape_of(model), full_attention_layers(model))
+        if buffer is not None:
+            require_range("buffer", buffer, low=0, integer=True)
         self.compressor = compressor
         heads = dict(zip(compressor.layers, compressor, strict=True))
         bare = any(config.rope_mode == "pre" for config in compressor.configs)

@@ -121,7 +121,7 @@ def calibrate(
     _check(compressor, context, chunk, steps, batch_size, objective, schedule, accumulation, eval_every, loss_on)
     rows = token_rows(data, tokenizer, context, model.device)
     count = held_out if isinstance(held_out, int) else 0
-    aside = rows[:count] if isinstance(held_out, int) else held_out
+    aside = rows[:count] if isinstance(held_out, int) else held_out.to(rows.device)
     rows = rows[count:]
     if len(rows) < 1:
         raise ValueError(message("data", f"more than {count} documents of {context} tokens", len(rows) + count))
@@ -159,7 +159,6 @@ def calibrate(
     finally:
         for name, p in model.named_parameters():
             p.requires_grad_(frozen[name])
-            p.grad = None
         optimizer.zero_grad()
     seconds = time.perf_counter() - begun
     told.tokens_per_second = len(told.losses) * accumulation * batch_size * context / max(seconds, 1e-9)
