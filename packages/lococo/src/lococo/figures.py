@@ -18,7 +18,7 @@ TITLES = {
 
 
 def sizes(runs: Mapping[str, Runs]) -> "Figure":
-    """Accuracy (recall) and NLL (text) of each cache against M, with the full cache as a line."""
+    """Accuracy (recall) and NLL (text) of each cache against M, means over seeds, with the full cache as a line."""
     from offprints import plot
 
     drawn, axes = plot.figure(1, 2, width=4.6, height=3.6)
@@ -28,8 +28,9 @@ def sizes(runs: Mapping[str, Runs]) -> "Figure":
     ):
         here = runs[claim]
         for place, name in enumerate(RIVALS):
-            values = np.stack([here.metric(f"{name}_{mem}") for mem in mems], 1)
-            plot.bands(ax, mems, values, TITLES[name], place, place % 4)
+            means = [here.metric(f"{name}_{mem}").mean() for mem in mems]
+            ax.plot(mems, means, marker="osD^v<>"[place], linestyle=plot.DASHES[place % 4], color=plot.COLOURS[place],
+                    label=TITLES[name], linewidth=2.2 if name == "lococo" else 1.2, markersize=5)  # fmt: skip
         ax.axhline(here.metric("full").mean(), color="black", linewidth=1, linestyle=":", label=TITLES["full"])
         ax.set_xticks(mems)
         ax.set_xlabel("slots M")
@@ -87,9 +88,8 @@ def provenance(runs: Mapping[str, Runs]) -> "Figure":
     tokens = here.series("map_tokens")[0].astype(int)
     shares = here.series("map")[0].reshape(-1, len(tokens))
     plot.heat(ax, shares, label="share of the slot")
-    named = [place for place, token in enumerate(tokens) if token > 8]
-    letters = [f"k{token - 8}" if token <= 16 else f"v{token - 16}" for token in tokens[named]]
-    ax.set_xticks(named, letters, fontsize=7)
+    keys = [place for place, token in enumerate(tokens) if 8 < token <= 16]
+    ax.set_xticks([place + 0.5 for place in keys], [f"k{tokens[p] - 8} v{tokens[p + 1] - 16}" for p in keys])
     ax.set_xlabel("tokens of the prefix (keys k and values v; the others are filler)")
     ax.set_ylabel("slot")
     return drawn
