@@ -28,7 +28,10 @@ def tiny(hidden: int, layers: int, longest: int) -> LlamaForCausalLM:
 
 @torch.no_grad()
 def growth(seed: int, lengths: tuple[int, ...], mem: int, hidden: int, layers: int, chunk: int, steps: int) -> Metrics:
-    """Slots, bytes and seconds per token; lengths take turns, so that a busy machine slows all alike."""
+    """Slots, bytes and processor seconds per token: the mean over `steps`, lengths taking turns.
+
+    With whole cycles of β + 1 steps every length compresses equally often.
+    """
     model = tiny(hidden, layers, 2 * lengths[-1])
     heads = LoCoCoCompressor.for_model(model, mem_size=mem, seed=seed)
     limit, gen = heads.configs[0].mem_size + heads.configs[0].buffer, rng(seed)
@@ -49,15 +52,15 @@ def growth(seed: int, lengths: tuple[int, ...], mem: int, hidden: int, layers: i
         for step in range(steps + 2):
             for place in gen.permutation(len(keys)).tolist():
                 key = keys[place]
-                begun = time.perf_counter()
+                begun = time.process_time()
                 run(model, ids[:, step : step + 1], caches[key])
                 if step >= 2:
-                    seconds[key].append(time.perf_counter() - begun)
+                    seconds[key].append(time.process_time() - begun)
                 if key[0] == "lococo" and isinstance(cache := caches[key], CompressedCache):
                     bytes_held[key[1]] = max(bytes_held[key[1]], cache.memory_bytes())
                     excess = max(excess, *(slots - limit - 1 for slots in cache.report().slots))
     found: Metrics = {"slots_excess": float(max(0, excess))}
-    typical = {key: float(np.median(values)) for key, values in seconds.items()}
+    typical = {key: float(np.mean(values)) for key, values in seconds.items()}
     for (kind, length), value in typical.items():
         found[f"ms_{kind}_{length}"] = 1e3 * value
         held = bytes_held[length] if kind == "lococo" else cache_bytes(caches[kind, length])
