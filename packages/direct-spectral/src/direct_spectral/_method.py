@@ -30,6 +30,8 @@ METHOD = Method(
         "Negative waves are true ones on any positions; the released lattice code has them on equispaced grids only.",
         "Factorised layers have weights for each axis and use their spectral branch; spherical harmonics are "
         "orthonormal, where the released code divides each by its largest value on the given points.",
+        "The baseline that interpolates onto a grid also gets the distance from each grid point to the nearest point "
+        "of the cloud, without which it cannot see where a mesh has its hole.",
         "Data at cpu scale come from solvers of this package, smaller than the paper's; every model gets the same "
         "three learning rates and is reported at its best. The paper's full text was not at hand: the method is "
         "written from its abstract and formulas, and places are named by section.",
