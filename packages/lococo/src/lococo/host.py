@@ -28,7 +28,7 @@ HALF_ROTATED = (
 
 @dataclass(frozen=True)
 class ModelShape:
-    """What a compressor must agree on with its model: layers, key-value heads, head dimension."""
+    """What heads must agree on with their model (Section 3): layers, key-value heads, head dimension."""
 
     layers: int
     kv_heads: int
