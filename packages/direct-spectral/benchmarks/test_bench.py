@@ -259,7 +259,7 @@ def test_grid_layer(duel):
 
 def test_grid_points(duel):
     duel(
-        sizes=[64, 128],
+        sizes=[128],
         make=Grid,
         ours=on_points_of_a_grid,
         peers={"neuraloperator SpectralConv": library},

@@ -18,7 +18,7 @@ def _clock(found: Runs, name: str) -> np.ndarray:
 @METHOD.figure(
     "training",
     needs=["elasticity", "variants"],
-    caption="Elasticity: error on the test set against time, each model at the learning rate it does best with.",
+    caption="Elasticity: error on the test set against time on one shared core, each at its best learning rate.",
 )
 def training(runs: Mapping[str, Runs]) -> Figure:
     """Error against median seconds; left the models of claim elasticity, right of claim variants, which are smaller."""
@@ -32,6 +32,7 @@ def training(runs: Mapping[str, Runs]) -> Figure:
         for place, (name, label) in enumerate(names.items()):
             plot.bands(ax, _clock(found, name), found.series(f"{name}_errors"), label, colour=place, dash=place)
         ax.set(xscale="log", yscale="log", xlabel="seconds of training", ylabel="relative L1 error, %")
+        ax.xaxis.set_minor_formatter("")  # a decade is short: labels between would overlap
         ax.legend(fontsize=8)
     return drawn
 
