@@ -116,6 +116,8 @@ def _renamed(name: str, names: Mapping[str, str]) -> str:
         seeds=8, mems=MEMS, base_steps=3000, base_batch=64, steps=1000, batch=32, tests=512, needs="2 CPU hours"
     ),
     tolerance=0.1,
+    note="Seed 0 was first run while the loss was weighted within each chunk, so that filler counted as much "
+    "as answers: 0.546 at M = 8, full cache 0.979, best baseline 0.508. Weighted over the sequence since.",
 )
 def recall(seed: int, scale: Scale, device: str) -> Metrics:
     """Accuracy of every cache at three sizes."""

@@ -110,7 +110,7 @@ def calibrate(
         eval_every: steps between two validations.
         patience: stop after so many validations without a new best.
         scores: as of `LoCoCoCache`.
-        loss_on: (context,) which tokens count in the loss, weights ≥ 0; all alike by default.
+        loss_on: (context,) how much each token counts in the loss, ≥ 0, among all of a document; alike by default.
         seed: of the order of documents.
 
     Raises:
@@ -221,9 +221,11 @@ def _document(
             else:
                 logits, error = teacher.compare(part, start, cache)
             nll = token_nll(logits, ids, start)
-            weights = 1.0 if loss_on is None else loss_on[start + 1 : start + 1 + nll.shape[1]].to(nll)
-            counted = nll.numel() if loss_on is None else float(torch.as_tensor(weights).sum()) * len(nll)
-            lm = (nll * weights).sum() / counted if counted else nll.sum() * 0.0
+            if loss_on is None:
+                lm = nll.mean() if nll.numel() else nll.sum()
+            else:  # of the whole document, so that a chunk without weight has none; the sum over chunks is its mean
+                here = loss_on[start + 1 : start + 1 + nll.shape[1]].to(nll)
+                lm = learns * (nll * here).sum() / (len(nll) * float(loss_on[1:].sum()))
             loss = error if objective == "distill" else lm + error
         if compressing and isinstance(loss, Tensor) and loss.requires_grad:
             (loss / (learns * parts)).backward()
