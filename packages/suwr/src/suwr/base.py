@@ -212,8 +212,13 @@ class SUWREstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return narrate(self, rows, self._unmask_rows(rows, record=True))
 
     def session(self) -> Session:
-        """Ask for one feature after another, with no full row at hand: exact, as no choice reads a hidden value."""
+        """Ask for one feature after another, with no full row at hand: exact, as no choice reads a hidden value.
+
+        Raises:
+            ValueError: with stop="sample".
+        """
         check_is_fitted(self)
+        require_choice("stop", self.stop, ("threshold",), hint="A session decides as predict does, without draws.")
         return Session(self)
 
     # ---- the distribution over masks
@@ -232,6 +237,8 @@ class SUWREstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             masks, index = np.unique(self._unmask_rows(rows).mask.cpu().numpy(), axis=0, return_inverse=True)
             return masks, np.eye(len(masks))[index.ravel()]
         weight = self.policy_.select.weight
+        if not len(rows):
+            return np.zeros((0, rows.shape[1]), dtype=bool), np.zeros((0, 0))
         x, observed = self._tensors(rows, weight.device, weight.dtype)
         masks, proba = enumeration.mask_distribution(self.policy_, x, self.budget_, self._space, observed)
         return masks.cpu().numpy(), proba.double().cpu().numpy()
@@ -279,11 +286,11 @@ class SUWREstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         rows = self._checked(X)
-        if np.isnan(rows).any():
-            raise ValueError(message("X", "without missing values for a tree", "NaN"))
+        if not len(rows) or np.isnan(rows).any():
+            raise ValueError(message("X", "rows without missing values for a tree", "NaN" if len(rows) else "no row"))
         seen = self._unmask_rows(rows, record=True, stop="threshold")
         order, outputs = seen.order.cpu().numpy(), self._readable(seen.outputs)
-        units, step = self._space.units.cpu().numpy(), self.step_size
+        units, step = self._space.units.cpu().numpy(), self._space.step
         covered = np.zeros((len(rows), order.shape[1] + 1, rows.shape[1]), dtype=bool)
         for t in range(order.shape[1]):
             covered[:, t + 1] = covered[:, t] | (units[order[:, t]] & (order[:, t] >= 0)[:, None])

@@ -154,7 +154,7 @@ class REALX(Explainer):
         names = {"predict": k, "evaluate": k, "select": d}
         return nn.ModuleDict({name: two_hidden(d, self.hidden, outputs) for name, outputs in names.items()})
 
-    def _stages(self, d: int) -> Iterator[tuple[list[str], str]]:
+    def _stages(self) -> Iterator[tuple[list[str], str]]:
         yield ["predict"], "predict"
         yield ["evaluate"], "evaluate"
         yield ["select"], "select"

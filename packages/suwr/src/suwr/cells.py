@@ -33,10 +33,10 @@ def _numbered(group: np.ndarray) -> tuple[np.ndarray, int]:
 
 def atoms(
     X: np.ndarray, y: np.ndarray, weights: np.ndarray | None, loss: str
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
-    """Distinct rows (m, d), their probabilities (m,), targets, and the labels where `y` holds labels.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None, float]:
+    """Distinct rows (m, d), their probabilities (m,), targets, the labels where `y` holds labels, and E[y].
 
-    Targets: (m, 2) mean and second moment of y ("squared"), or (m, K) class probabilities.
+    Targets: (m, 2) mean and second moment of y - E[y] ("squared"), or (m, K) class probabilities (and 0 for E[y]).
 
     Raises:
         TypeError, ValueError: for other shapes, NaN, negative weights, or none that is positive.
@@ -51,41 +51,55 @@ def atoms(
     p = np.ones(n) if weights is None else np.asarray(weights, dtype=float)
     require_shape("weights", p, (n,))
     require_finite("weights", p)
-    if (p < 0).any() or p.sum() == 0:
-        raise ValueError(message("weights", "non-negative with a positive sum", f"least {p.min():g}, sum {p.sum():g}"))
-    target, classes = moments(y, n, loss)
+    with np.errstate(over="ignore"):
+        total = p.sum()
+    if (p < 0).any() or not 0 < total < np.inf:
+        raise ValueError(
+            message("weights", "non-negative with a positive, finite sum", f"least {p.min():g}, sum {total:g}")
+        )
+    target, classes, offset = moments(y, p / total, loss)
     used = p > 0
     X, p, target = X[used], p[used] / p[used].sum(), target[used]
     group = groups(codes(X))
     _, first = np.unique(group, return_index=True)
     mass = np.bincount(group, p)
     joined = np.stack([np.bincount(group, p * column) for column in target.T], axis=1) / mass[:, None]
-    return X[first], mass, joined, classes
+    return X[first], mass, joined, classes, offset
 
 
-def moments(y: np.ndarray, n: int, loss: str) -> tuple[np.ndarray, np.ndarray | None]:
-    """Per row: (n, 2) y and y^2 ("squared"), or (n, K) probabilities of the classes; and the labels found in `y`.
+def moments(y: np.ndarray, p: np.ndarray, loss: str) -> tuple[np.ndarray, np.ndarray | None, float]:
+    """Per row: (n, 2) y - E[y] and its square ("squared"), or (n, K) probabilities of classes; the labels in y; E[y].
+
+    Without the shift E[y^2] - E[y]^2 would cancel where y lies far from 0.
 
     Raises:
-        ValueError: for other shapes, NaN, or rows that are no probabilities.
+        TypeError: for numbers that are not real.
+        ValueError: for other shapes, NaN, numbers whose square overflows, or rows that are no probabilities.
     """
+    n = len(p)
     if loss == "squared":
         require_shape("y", y, (n,))
+        if y.dtype.kind not in "fiub":
+            raise TypeError(message("y", "real numbers for the squared loss", y.dtype))
         values = y.astype(float)
         require_finite("y", values)
-        return np.stack([values, values**2], axis=1), None
+        offset = float(p @ values)
+        with np.errstate(over="ignore"):
+            both = np.stack([values - offset, (values - offset) ** 2], axis=1)
+        require_finite("the squares of y", both)
+        return both, None, offset
     if y.ndim == 2:
         require_shape("y", y, (n, None))
         rows = y.astype(float)
         require_finite("y", rows)
         if (rows < 0).any() or not np.allclose(rows.sum(axis=1), 1.0, atol=1e-8):
             raise ValueError(message("y", "class probabilities that sum to 1 in every row", "other numbers"))
-        return rows, None
+        return rows, None, 0.0
     require_shape("y", y, (n,))
     if y.dtype.kind == "f":
         require_finite("y", y)
     classes, index = np.unique(y, return_inverse=True)
-    return np.eye(len(classes))[index.ravel()], classes
+    return np.eye(len(classes))[index.ravel()], classes, 0.0
 
 
 class Cells(NamedTuple):
@@ -95,7 +109,7 @@ class Cells(NamedTuple):
         of_atom: (m,) index of the cell that an atom lies in.
         mass: (c,) probabilities.
         loss: (c,) least expected loss.
-        output: (c, 1) mean of y, or (c, K) class probabilities.
+        output: (c, 1) mean of y - E[y], or (c, K) class probabilities.
     """
 
     of_atom: np.ndarray

@@ -1,5 +1,6 @@
 """Data: the paper's synthetic sets, the AND toy, scikit-learn's digits with patches, and tables from files."""
 
+import warnings
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -116,7 +117,10 @@ def load_idx(path: str | Path) -> np.ndarray:
     path = Path(path)
     data = path.read_bytes()
     if data[:2] == b"\x1f\x8b":
-        data = gzip.decompress(data)
+        try:
+            data = gzip.decompress(data)
+        except EOFError as error:
+            raise ValueError(message(str(path), "a whole gzip file", "one that ends early")) from error
     kinds = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
     if len(data) < 4 or data[:2] != b"\0\0" or data[2] not in kinds:
         raise ValueError(message(str(path), "an IDX file (two zero bytes, then a known type)", data[:4].hex(" ")))
@@ -127,12 +131,14 @@ def load_idx(path: str | Path) -> np.ndarray:
     return np.frombuffer(body, kind).reshape(shape)
 
 
-def load_table(path: str | Path, target: str) -> tuple["object", np.ndarray]:
+def load_table(path: str | Path, target: str | None) -> tuple["object", np.ndarray | None]:
     """A CSV or parquet file as (frame of the features, values of the target column). Needs pandas.
 
+    With `target=None` all columns are features, and the second value is None.
+
     Raises:
-        ValueError: if the file is of another kind, has no such column, a column twice, or holds text or dates; the
-            message names file and columns.
+        ValueError: if the file is of another kind or no UTF-8, has no such column, one twice or without a name, rows
+            longer than its header, no row at all, or holds text or dates; the message names file and columns.
     """
     import pandas as pd
 
@@ -142,18 +148,34 @@ def load_table(path: str | Path, target: str) -> tuple["object", np.ndarray]:
         frame: Any = pd.read_parquet(path)
     else:
         separator, encoding = "\t" if kind == ".tsv" else ",", "utf-8-sig"
-        header: Any = pd.read_csv(path, sep=separator, encoding=encoding, header=None, nrows=1)
-        names = [str(name).strip() for name in header.iloc[0]]
+        try:
+            header: Any = pd.read_csv(path, sep=separator, encoding=encoding, header=None, nrows=1)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", pd.errors.ParserWarning)  # all rows longer than the header
+                frame = pd.read_csv(path, sep=separator, encoding=encoding, index_col=False)
+        except (ValueError, pd.errors.ParserWarning) as error:  # of the encoding, and of rows of unequal length
+            raise ValueError(message(str(path), f"a table in UTF-8, separated by {separator!r}", error)) from error
+        names = ["" if pd.isna(name) else str(name).strip() for name in header.iloc[0]]
+        if "" in names:
+            hint = "An index that was written along? Leave it out: to_csv(index=False)."
+            raise ValueError(
+                message(str(path), "a name for every column", f"none for number {names.index('') + 1}", hint)
+            )
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(message(str(path), "a table of distinct columns", f"{twice[0]!r} twice"))
-        frame = pd.read_csv(path, sep=separator, encoding=encoding)
     frame.columns = [str(name).strip() for name in frame.columns]
-    require_choice(f"target in {path}", target, list(frame.columns))
-    y = frame.pop(target)
-    if y.isna().any():
-        row = int(np.flatnonzero(y.isna())[0])
-        raise ValueError(message(f"{target} in {path}", "present in every row", f"nothing in row {row + 2}"))
+    if not len(frame):
+        raise ValueError(message(str(path), "a table of at least one row", "a header alone"))
+    y = None
+    if target is not None:
+        require_choice(f"target in {path}", target, list(frame.columns))
+        y = frame.pop(target)
+        if y.isna().any():
+            row = int(np.flatnonzero(y.isna())[0])
+            raise ValueError(
+                message(f"{target} in {path}", "present in every row", f"nothing (or NA) in row {row + 2}")
+            )
     if text := [str(name) for name in frame if not pd.api.types.is_numeric_dtype(frame[name])]:
         hint = "Encode them (one-hot) and give the columns of each as one of `groups`."
         raise ValueError(message(f"the features in {path}", "numeric", f"other values in {', '.join(text)}", hint))
-    return frame, y.to_numpy()
+    return frame, None if y is None else y.to_numpy()

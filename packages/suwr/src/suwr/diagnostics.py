@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from sklearn.utils.validation import check_is_fitted
 
 from suwr.estimators import SUWRClassifier, SUWRRegressor
 from suwr.unrolling import rollout
@@ -17,11 +18,12 @@ def argmax_time_support(model: SUWRClassifier | SUWRRegressor, X: object) -> np.
     Raises:
         TypeError, ValueError: for rows unlike those of `fit`.
     """
+    check_is_fitted(model)
     rows = model._checked(X)
     weight = model.policy_.select.weight
     x, observed = model._tensors(rows, weight.device, weight.dtype)
     rolled = rollout(model.policy_, x, model.budget_, space=model._space, observed=observed, greedy=True)
-    likeliest = rolled.stop_prob.argmax(dim=1) * model.step_size
+    likeliest = rolled.stop_prob.argmax(dim=1) * model._space.step
     units = model._space.units
     mask = torch.zeros(x.shape, dtype=torch.bool, device=x.device)
     for t in range(rolled.order.shape[1]):

@@ -36,7 +36,10 @@ def distill(
         raise TypeError(
             message("black_box", "a classifier with predict_proba, a regressor or a function", type(black_box))
         )
-    outputs = np.asarray(says(X), dtype=float)
+    rows: Any = X
+    outputs = np.asarray(
+        says(rows.copy() if hasattr(rows, "copy") else rows), dtype=float
+    )  # it may change what it gets
     if outputs.ndim == 2:
         estimator = SUWRClassifier() if estimator is None else estimator
         if not isinstance(estimator, SUWRClassifier):

@@ -32,7 +32,8 @@ class SUWRClassifier(ClassifierMixin, SUWREstimator):
         hidden: width h.
         layers: depth L of the trunk, at least 2; the paper: 3 for tables (h = 100), 8 for images (h = 200).
         trunk: "shared" or "separate".
-        stop: "threshold" (deterministic: stop where sigma(z) >= 1/2) or "sample".
+        stop: "threshold" (deterministic: stop where sigma(z) >= 1/2) or "sample" (draws that depend on a row's place
+            among the rows asked for, never on its values).
         loss_scale: kappa.
         lr: of Adam.
         weight_decay: of Adam.
@@ -101,8 +102,8 @@ class SUWRClassifier(ClassifierMixin, SUWREstimator):
             raise ValueError(message("proba", "probabilities that sum to 1 in every row", "other numbers"))
         _enough(X)
         self.classes_ = np.arange(rows.shape[1]) if classes is None else np.asarray(classes)
-        if self.classes_.shape != (rows.shape[1],):
-            raise ValueError(message("classes", f"{rows.shape[1]} labels", self.classes_.shape))
+        if self.classes_.shape != (rows.shape[1],) or len(np.unique(self.classes_)) < len(self.classes_):
+            raise ValueError(message("classes", f"{rows.shape[1]} different labels", self.classes_.tolist()))
         rows = rows / rows.sum(axis=1, keepdims=True)
         return self._fit(X, rows, np.log(np.maximum(rows.mean(axis=0), 1e-12)))
 
@@ -153,8 +154,8 @@ class SUWRRegressor(RegressorMixin, SUWREstimator):
         _enough(X)
         with np.errstate(over="ignore"):
             self.mean_, spread = float(y.mean()), float(y.std())
-        if not np.isfinite([self.mean_, spread]).all():
-            raise ValueError(message("y", "within the range that a variance can be computed of", "larger numbers"))
+        if not np.isfinite([self.mean_, spread]).all() or (spread == 0 and y.max() > y.min()):
+            raise ValueError(message("y", "of a variance that float64 holds", "too large or too small numbers"))
         self.scale_ = spread if spread > 0 else 1.0
         return self._fit(X, (y - self.mean_) / self.scale_, np.zeros(1))
 

@@ -40,9 +40,10 @@ class DiscreteProblem:
 
     def __init__(
         self, support: np.ndarray, weights: np.ndarray, target: np.ndarray, loss: str, masks: np.ndarray,
-        costs: np.ndarray, forced: np.ndarray, classes: np.ndarray | None,
+        costs: np.ndarray, forced: np.ndarray, classes: np.ndarray | None, offset: float,
     ) -> None:  # fmt: skip
         self.support, self.weights, self.masks, self.classes_ = support, weights, masks, classes
+        self._offset = offset
         self._costs: np.ndarray = masks @ costs
         self._forced = [bool(row.all()) for row in masks[:, forced]]
         coded = codes(support)
@@ -72,7 +73,7 @@ class DiscreteProblem:
                 than `max_features`, or too many sets of columns.
         """
         require_choice("loss", loss, LOSSES)
-        support, p, target, classes = atoms(X, y, weights, loss)
+        support, p, target, classes, offset = atoms(X, y, weights, loss)
         d = support.shape[1]
         price = np.ones(d) if costs is None else np.asarray(costs, dtype=float)
         require_shape("costs", price, (d,))
@@ -92,7 +93,7 @@ class DiscreteProblem:
             hint = "Give max_features, forbid columns, or use SUWRClassifier, which learns from data."
             raise ValueError(message("X", f"of at most {MOST_PAIRS} pairs of a row and a set of columns", pairs, hint))
         masks = np.array([_mask(d, s) for size in range(most + 1) for s in combinations(free, size)])
-        return cls(support, p, target, loss, masks, price, np.array(held, dtype=int), classes)
+        return cls(support, p, target, loss, masks, price, np.array(held, dtype=int), classes, offset)
 
     def solve(self, lam: float, solver: str = "auto") -> Solution:
         """The optimum at a price `lam` of a feature.
@@ -113,15 +114,16 @@ class DiscreteProblem:
     def solve_lp(self, lam: float) -> Solution:
         """The best policy without leakage: min sum p(x) pi(S|x_S)[l + lam cost(S)], pi(.|x) a distribution at every x.
 
-        One variable a cell, one row an atom, HiGHS.
+        One variable a cell, one row an atom, HiGHS. Its tolerances are absolute, so prices are divided by the largest:
+        the objective is right to about 1e-9 of the largest l + lam cost.
 
         Raises:
-            TypeError, ValueError: for a negative `lam`.
+            TypeError, ValueError: for a negative or infinite `lam`.
             RuntimeError: if HiGHS stops without an optimum.
         """
         from scipy.optimize import linprog
 
-        require_range("lam", lam, low=0)
+        require_range("lam", lam, low=0, high=np.inf, high_open=True)
         m = len(self.weights)
         keep = np.flatnonzero(self._forced)
         offsets = np.concatenate([[0], np.cumsum([len(self._cells[k].mass) for k in keep])])
@@ -129,7 +131,9 @@ class DiscreteProblem:
         columns = np.concatenate([self._cells[k].of_atom + offset for k, offset in zip(keep, offsets, strict=False)])
         rows = np.tile(np.arange(m), len(keep))
         equal = sparse.csc_matrix((np.ones(len(rows)), (rows, columns)), shape=(m, offsets[-1]))
-        found = linprog(price, A_eq=equal, b_eq=np.ones(m), bounds=(0, None), method="highs")
+        tight = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+        scaled = price / (price.max() or 1.0)
+        found = linprog(scaled, A_eq=equal, b_eq=np.ones(m), bounds=(0, None), method="highs", options=tight)
         if found.status != 0:
             raise RuntimeError(f"the linear program of {offsets[-1]} cells has no optimum: {found.message}")
         proba = np.zeros((m, len(self.masks)))
@@ -145,9 +149,9 @@ class DiscreteProblem:
         Ties are broken in favour of stopping, then of the first column.
 
         Raises:
-            TypeError, ValueError: for a negative `lam`.
+            TypeError, ValueError: for a negative or infinite `lam`.
         """
-        require_range("lam", lam, low=0)
+        require_range("lam", lam, low=0, high=np.inf, high_open=True)
         m, index = len(self.weights), {mask.tobytes(): k for k, mask in enumerate(self.masks)}
         value = np.empty((len(self.masks), m))
         action = np.full((len(self.masks), m), -1, dtype=np.int64)
@@ -162,7 +166,7 @@ class DiscreteProblem:
                 if after is None:
                     continue
                 expected = np.bincount(cells.of_atom, self.weights * value[int(after)], len(cells.mass)) / cells.mass
-                better = expected < best - 1e-12
+                better = expected < best * (1 - 1e-12)  # not by rounding alone
                 best, choice = np.where(better, expected, best), np.where(better, j, choice)
             value[k], action[k] = best[cells.of_atom], choice[cells.of_atom]
         proba = np.zeros((m, len(self.masks)))
@@ -188,7 +192,7 @@ class DiscreteProblem:
         loss = sum(float(joint[:, k] @ cells.loss[cells.of_atom]) for k, cells in enumerate(self._cells))
         cost = float((joint * self._costs).sum())
         count = float((joint * self.masks.sum(axis=1)).sum())
-        outputs = np.stack([cells.output[cells.of_atom] for cells in self._cells], axis=1)
+        outputs = np.stack([cells.output[cells.of_atom] for cells in self._cells], axis=1) + self._offset
         return Solution(
             solver=solver, lam=float(lam), objective=loss + lam * cost, loss=loss, cost=cost, n_features=count,
             masks=self.masks, support=self.support, weights=self.weights, policy=proba, outputs=outputs, actions=action,

@@ -74,7 +74,7 @@ class Explainer(ClassifierMixin, BaseEstimator):
     def _build(self, d: int, k: int) -> nn.ModuleDict:
         raise NotImplementedError
 
-    def _stages(self, d: int) -> Iterator[tuple[list[str], str]]:
+    def _stages(self) -> Iterator[tuple[list[str], str]]:
         """Names of the networks that one pass trains, and of the loss; one stage unless overridden."""
         yield list(self._nets), "joint"
 
@@ -83,7 +83,7 @@ class Explainer(ClassifierMixin, BaseEstimator):
 
     def _train(self, x: torch.Tensor, y: torch.Tensor, rows: torch.Tensor, held: torch.Tensor) -> None:
         self.n_updates_, best = 0, float("nan")
-        for names, stage in self._stages(x.shape[1]):
+        for names, stage in self._stages():
             parameters = [p for name in names for p in self._nets[name].parameters()]
             optimizer = torch.optim.Adam(parameters, lr=self.lr, weight_decay=self.weight_decay)
             best, kept, best_epoch = float("inf"), None, 0

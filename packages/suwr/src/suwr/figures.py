@@ -27,7 +27,8 @@ def front(runs: Mapping[str, Runs]) -> "Figure":
         )  # fmt: skip
     trained = found.series("trained").reshape(-1, 2)
     plot.points(ax, trained[:, 0], trained[:, 1], "SUWR, trained", 2)
-    plot.points(ax, [1.0], [0.0], "codes y in its choice (leaks)", 3)
+    count, loss = found.series("coded")[0].reshape(2, 1)
+    plot.points(ax, count, loss, "codes y in its choice (leaks)", 3)
     ax.set_xlabel("mean number of features")
     ax.set_ylabel("mean squared error")
     with plot.style():

@@ -43,6 +43,11 @@ def check_parameters(model: "SUWREstimator") -> None:
     for name in ("explore_epochs", "patience"):
         if getattr(model, name) is not None:
             check(require_range, name, low=0, integer=True)
+    early, epochs = model.explore_epochs, model.max_epochs
+    if isinstance(early, int) and isinstance(epochs, int) and early > 0.9 * epochs:
+        limit = f"at most nine tenths of max_epochs ({epochs})"
+        wrong.append(ValueError(message("explore_epochs", limit, early, "Features cost nothing before.")))
+        problems.add(str(wrong[-1]))
     for name in ("sparsity", "weight_decay"):
         check(require_range, name, low=0, high=float("inf"), high_open=True)
     for name in ("loss_scale", "lr"):
@@ -126,14 +131,16 @@ class Scaling(NamedTuple):
         mean, scale, variance = (np.asarray(v, dtype=float) for v in (found.mean_, found.scale_, found.var_))
         empty = np.isnan(X).all(axis=0)
         mean, scale, variance = np.where(empty, 0.0, mean), np.where(empty, 1.0, scale), np.where(empty, 0.0, variance)
-        if wrong := np.flatnonzero(~np.isfinite(mean) | ~np.isfinite(variance)).tolist():
+        least, most = (reduce(np.where(empty, 0.0, X), axis=0) for reduce in (np.nanmin, np.nanmax))
+        lost = (least < most) & (variance == 0)
+        if wrong := np.flatnonzero(~np.isfinite(mean) | ~np.isfinite(variance) | lost).tolist():
             listed = ", ".join(f"{j} ({names[j]!r})" for j in wrong[:5])
             raise ValueError(
-                message("X", "of columns with a finite variance", f"overflow in column {listed}", "Rescale.")
+                message(
+                    "X", "of columns whose variance float64 holds", f"too large or small ones: {listed}", "Rescale."
+                )
             )
-        least = np.where(empty, 0.0, np.nanmin(np.where(empty, 0.0, X), axis=0))
-        most = np.where(empty, 0.0, np.nanmax(np.where(empty, 0.0, X), axis=0))
-        return cls(mean, np.where(scale > 0, scale, 1.0), (least == most) | (variance == 0))
+        return cls(mean, np.where(scale > 0, scale, 1.0), least == most)
 
     def apply(self, X: np.ndarray) -> np.ndarray:
         """(n, d) standardised, clipped to 1e6, 0 where missing."""

@@ -51,8 +51,10 @@ def exact_leakage(
     require_shape("p_y_given_x", rows_y, (n, None))
     require_shape("p_mask_given_x", rows_mask, (n, len(masks)))
     require_finite("p", p)
-    if n == 0 or (p < 0).any() or p.sum() == 0:
-        raise ValueError(message("p", "non-negative with a positive sum", f"{n} weights, sum {p.sum():g}"))
+    with np.errstate(over="ignore"):
+        total = p.sum()
+    if n == 0 or (p < 0).any() or not 0 < total < np.inf:
+        raise ValueError(message("p", "non-negative with a positive, finite sum", f"{n} weights, sum {total:g}"))
     for name, rows in (("p_y_given_x", rows_y), ("p_mask_given_x", rows_mask)):
         require_finite(name, rows)
         if (rows < -1e-9).any() or not np.allclose(rows.sum(axis=1), 1.0, atol=1e-5):
@@ -60,7 +62,7 @@ def exact_leakage(
     coded = codes(X)
     if len(np.unique(groups(coded))) < n:
         raise ValueError(message("X", "distinct points", "one that stands twice", "Join equal rows and add their p."))
-    p = p / p.sum()
+    p = p / total
     feature = label = gap = label_gap = 0.0
     for k, mask in enumerate(masks):
         cell = groups(coded[:, mask])

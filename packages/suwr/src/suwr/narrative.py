@@ -104,18 +104,19 @@ def narrate(model: "SUWREstimator", rows: np.ndarray, seen: Unmasked) -> list[Na
     names, classes = columns_of(model), _labels(model)
     order, stop = seen.order.cpu().numpy(), seen.stop_prob.double().cpu().numpy()
     chosen, outputs = seen.select_prob.double().cpu().numpy(), model._readable(seen.outputs)
-    units = model._space.units.cpu().numpy()
+    units, step_size = model._space.units.cpu().numpy(), model._space.step
+    single_columns = bool((units.sum(axis=1) == 1).all())
     told = []
     for i, row in enumerate(rows):
         steps = [Step(None, None, None, float(stop[i, 0]), tuple(outputs[i, 0].tolist()))]
         shown = np.zeros(len(row), dtype=bool)
         t, taken = 0, int((order[i] >= 0).sum())
         while t < taken:
-            after = min(t + model.step_size, taken)
+            after = min(t + step_size, taken)
             new = units[order[i, t:after]].any(axis=0) & ~shown & ~np.isnan(row)
             shown |= new
             columns = np.flatnonzero(new)
-            single = model.groups is None and len(columns) == 1
+            single = single_columns and len(columns) == 1
             feature = names[columns[0]] if single else tuple(names[j] for j in columns)
             value = float(row[columns[0]]) if single else tuple(row[columns].tolist())
             p = float(np.prod(chosen[i, t:after]))
@@ -153,7 +154,8 @@ class Session:
     """Measures one feature after another: `ask` what to measure, `tell` the value, until `ask` gives None.
 
     No full row is needed, and the result is that of `predict` on the full row, bit for bit: what has not been told is
-    filled with the training mean, and no choice reads it. Made by `session()` of a fitted estimator.
+    filled with the training mean, and no choice reads it. Made by `session()` of a fitted estimator, with
+    stop="threshold"; with `allow_missing` NaN says that a value cannot be measured.
     """
 
     def __init__(self, model: "SUWREstimator") -> None:
@@ -179,7 +181,7 @@ class Session:
         """What to measure next; None when enough is known (or the budget is spent)."""
         seen = self._unmasked()
         known, units = self._known(seen), self._model._space.units.cpu().numpy()
-        chosen = [unit for unit in seen.order[0].tolist()[known : known + self._model.step_size] if unit >= 0]
+        chosen = [unit for unit in seen.order[0].tolist()[known : known + self._model._space.step] if unit >= 0]
         if not chosen:
             return None
         columns = np.flatnonzero(units[chosen].any(axis=0) & ~self._told)
@@ -191,7 +193,7 @@ class Session:
 
         Raises:
             RuntimeError: if nothing is asked for.
-            TypeError, ValueError: for another number of values, or NaN.
+            TypeError, ValueError: for another number of values, inf, or NaN without `allow_missing`.
         """
         question = self.ask()
         if question is None:
@@ -201,7 +203,7 @@ class Session:
         except (TypeError, ValueError) as error:
             raise TypeError(message("values", "numbers", repr(values))) from error
         require_shape("values", told, (len(question.columns),), hint=f"Asked for: {question}.")
-        if not np.isfinite(told).all():
+        if np.isinf(told).any() or (np.isnan(told).any() and not self._model.allow_missing):
             raise ValueError(message("values", "finite", "NaN or inf"))
         self._row[list(question.columns)] = told
         self._told[list(question.columns)] = True

@@ -136,7 +136,7 @@ def probe_selector(
         hits = gaps > 0
     elif kind == "probability":
         exposed: Any = selector
-        own, theirs = (np.asarray(exposed.mask_probability(table.rows(rows), masks), float) for rows in (x, other))
+        own, theirs = (np.array(exposed.mask_probability(table.rows(rows), masks), float) for rows in (x, other))
         if own.shape != (count,) or theirs.shape != (count,) or not np.isfinite([own, theirs]).all():
             raise ValueError(message("mask_probability", f"finite numbers of shape ({count},)", own.shape))
         gaps, found, p = np.abs(own - theirs), None, None
@@ -193,13 +193,13 @@ def _neighbors(
     """(m,) index of one of the k rows that are nearest on the mask (in standard deviations), itself left out."""
     if values.dtype.kind not in "fiub":
         raise TypeError(message("X", "numeric for conditional='knn'", values.dtype))
-    spread = np.nanstd(values.astype(float), axis=0)
+    center, spread = np.nanmean(values.astype(float), axis=0), np.nanstd(values.astype(float), axis=0)
     scale = np.where(spread > 0, spread, 1.0)
-    reference = np.nan_to_num(values / scale)
+    reference = np.nan_to_num((values - center) / scale)
     chosen = np.empty(len(x), dtype=int)
     for start in range(0, len(x), 256):
         part = slice(start, start + 256)
-        shown, rows = masks[part].astype(float), np.nan_to_num(x[part] / scale)
+        shown, rows = masks[part].astype(float), np.nan_to_num((x[part] - center) / scale)
         distance = shown @ (reference**2).T - 2 * (shown * rows) @ reference.T  # + a constant of the row
         distance += 1e-9 * gen.random(distance.shape)  # equal ones in random order
         distance[np.arange(len(rows)), index[part]] = np.inf

@@ -1,5 +1,6 @@
 """Fitted estimators on disk: safetensors and JSON."""
 
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -30,7 +31,8 @@ def save(model: "SUWREstimator", folder: Path) -> Path:
     scaling = model._scaling._asdict()
     tensors |= {f"scaling.{name}": torch.as_tensor(np.asarray(value)) for name, value in scaling.items()}
     parameters = model.get_params(deep=False)
-    parameters["random_state"] = model.seed_
+    if not isinstance(model.random_state, int):
+        parameters["random_state"] = model.seed_
     parameters["device"] = "auto"
     parameters["groups"] = None if model.groups is None else [np.asarray(g).tolist() for g in model.groups]
     parameters["feature_costs"] = None if model.feature_costs is None else np.asarray(model.feature_costs).tolist()
@@ -39,7 +41,8 @@ def save(model: "SUWREstimator", folder: Path) -> Path:
         "class": type(model).__name__,
         "parameters": plain,
         "n_features_in": model.n_features_in_,
-        "n_outputs": model.policy_.n_outputs,
+        "policy": _shape(model.policy_),
+        "step": model._space.step,
         "names": model.feature_names_in_.tolist() if hasattr(model, "feature_names_in_") else None,
         "budget": model.budget_,
         "seed": model.seed_,
@@ -61,13 +64,36 @@ def load(cls: type[M], folder: Path, device: str | torch.device) -> M:
         FileNotFoundError: if there is nothing.
         ValueError: if it is of another class, method or format.
     """
-    from suwr.units import Patches
-
     where = pick_device(device)
     found = checkpoint.load(folder / "model", method=METHOD, device=where, framework="torch")
     config: dict[str, Any] = found.config
-    if config["class"] != cls.__name__:
+    if config.get("class", cls.__name__) != cls.__name__:
         raise ValueError(message(str(folder), f"a {cls.__name__}", f"a {config['class']}", f"Use {config['class']}."))
+    try:
+        return _restored(cls, found.tensors, config, where)
+    except (KeyError, IndexError, TypeError, AttributeError, RuntimeError) as error:
+        raise ValueError(
+            message(str(folder), f"what save_pretrained of a {cls.__name__} wrote", f"{type(error).__name__}: {error}")
+        ) from error
+
+
+def _shape(policy: SequentialPolicy) -> dict[str, object]:
+    """What `SequentialPolicy` is made with, as trained: the estimator's parameters may have been set anew since."""
+    body: Any = policy.bodies[0]
+    return {
+        "n_outputs": policy.n_outputs,
+        "hidden": policy.select.in_features,
+        "layers": len(body) - 1,
+        "trunk": policy.trunk,
+        "value": policy.value is not None,
+        "step_input": policy.step_input,
+        "dtype": str(policy.select.weight.dtype).removeprefix("torch."),
+    }
+
+
+def _restored(cls: type[M], tensors: Mapping[str, Any], config: dict[str, Any], where: torch.device) -> M:
+    from suwr.units import Patches
+
     parameters: dict[str, Any] = dict(config["parameters"])
     if config["patches"]:
         parameters["groups"] = Patches(np.asarray(g) for g in parameters["groups"])
@@ -81,16 +107,16 @@ def load(cls: type[M], folder: Path, device: str | torch.device) -> M:
     else:
         model.mean_, model.scale_ = config["target"]
     parts: dict[str, dict[str, Any]] = {}
-    for name, value in found.tensors.items():
+    for name, value in tensors.items():
         part, _, rest = name.partition(".")
         parts.setdefault(part, {})[rest] = value
-    model._space = Space(**parts["space"], step=model.step_size)
+    model._space = Space(**parts["space"], step=config["step"])
     model._scaling = Scaling(**{name: value.cpu().numpy() for name, value in parts["scaling"].items()})
     model.n_units_ = len(model._space.units)
-    model.policy_ = SequentialPolicy(
-        model.n_features_in_, config["n_outputs"], model.n_units_, model.hidden, model.layers, model.trunk,
-        value=model.baseline == "value", step_input=model.step_input, device=where, dtype=getattr(torch, model.dtype),
-    )  # fmt: skip
+    shape = config["policy"] | {"dtype": getattr(torch, config["policy"]["dtype"]), "device": where}
+    if "classes" in config and len(model.classes_) != shape["n_outputs"]:
+        raise IndexError(f"{len(model.classes_)} classes for {shape['n_outputs']} outputs")
+    model.policy_ = SequentialPolicy(model.n_features_in_, n_units=model.n_units_, **shape)
     model.policy_.load_state_dict(parts["policy"], strict=True)
     model.policy_.eval().requires_grad_(False)
     model.history_ = History(**config["history"])

@@ -31,6 +31,8 @@ class Table:
     def __init__(self, X: object) -> None:
         self._frame: Any = X if hasattr(X, "iloc") and hasattr(X, "columns") else None
         values = np.asarray(X)
+        if values.dtype == object and any(type(value).__name__ == "NAType" for value in values.ravel()):
+            raise TypeError(message("X", "of plain numbers", "pandas' NA", "Convert with X.astype(float)."))
         if values.ndim != 2 or values.shape[0] < 2 or values.shape[1] < 1:
             raise ValueError(message("X", "of two dimensions, at least two rows and one column", values.shape))
         if values.dtype.kind in "fc" and np.isinf(values).any():
@@ -64,7 +66,7 @@ def ask(selector: Selector, table: Table, values: np.ndarray) -> np.ndarray:
         raise TypeError(
             message("selector", "a function of rows, or an object with local_support", type(selector).__name__)
         )
-    masks = np.asarray(select(given))
+    masks = np.array(select(given))  # a copy: the selector may fill the same array again
     if masks.shape != values.shape:
         raise ValueError(message("the selector's masks", f"of shape {values.shape}", masks.shape))
     if masks.dtype != bool:

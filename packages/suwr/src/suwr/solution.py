@@ -51,7 +51,7 @@ class Solution:
         return self.policy[self._atoms(X)]
 
     def predict(self, X: np.ndarray) -> np.ndarray:
-        """(n, K) outputs of rows of the support, averaged over pi(S | x).
+        """(n, K) outputs of rows of the support, averaged over pi(S | x); a policy that draws shows more than one S.
 
         Raises:
             TypeError, ValueError: for rows that the problem does not hold.
@@ -60,12 +60,17 @@ class Solution:
         return np.einsum("nm,nmk->nk", self.policy[index], self.outputs[index])
 
     def local_support(self, X: np.ndarray) -> np.ndarray:
-        """(n, d) bool: the likeliest mask of each row of the support.
+        """(n, d) bool: the mask of each row of the support.
 
         Raises:
-            TypeError, ValueError: for rows that the problem does not hold.
+            TypeError, ValueError: for rows that the problem does not hold, or where the policy draws among masks: the
+                likeliest of them is found by looking at all of x, and leaks.
         """
-        return self.masks[self.masks_proba(X).argmax(axis=1)]
+        proba = self.masks_proba(X)
+        if (proba.max(axis=1) < 1 - 1e-9).any():
+            hint = "Draw from masks_proba(X), or take the sequential policy."
+            raise ValueError(message("the policy", "one mask for every row", "one that draws among masks", hint))
+        return self.masks[proba.argmax(axis=1)]
 
     def to_tree(self) -> PolicyTree:
         """The sequential policy as a decision tree.

@@ -1,17 +1,14 @@
 """Label leakage from data: does the mask say more about the label than the values it shows? (Section 2)."""
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from offprints.checks import message, require_choice, require_range
 from offprints.seeding import rng, spawn
-from sklearn.base import clone, is_classifier
+from sklearn.base import BaseEstimator, clone, is_classifier, is_regressor
 from sklearn.utils.multiclass import type_of_target
 
 from suwr.selectors import Selector, Table, ask
-
-if TYPE_CHECKING:
-    from sklearn.base import BaseEstimator
 
 SURROGATES = ("permuted", "random")
 
@@ -41,7 +38,7 @@ class LabelLeakage(NamedTuple):
 
 def label_leakage(
     selector: Selector, X: object, y: object, *, surrogate: str = "permuted", repeats: int = 2, folds: int = 5,
-    model: "BaseEstimator | None" = None, n_bootstrap: int = 1000, least: float = 0.01,
+    model: BaseEstimator | None = None, n_bootstrap: int = 1000, least: float = 0.01,
     random_state: int = 0,
 ) -> LabelLeakage:  # fmt: skip
     """Cross-fitted gap CE(q0) - CE(q1) on rows masked by the selector.
@@ -55,7 +52,7 @@ def label_leakage(
     Args:
         selector: see `probe_selector`.
         X: (n, d).
-        y: (n,) labels, or numbers.
+        y: (n,) labels, or numbers (what a regressor selects for; more than 20 values, some in fewer than `folds` rows).
         surrogate: where q0's masks come from: "permuted" (the selector's masks of other rows) or "random" (as many
             features, drawn uniformly).
         repeats: masks of each training row for q0.
@@ -82,7 +79,8 @@ def label_leakage(
     if target.dtype.kind == "f" and not np.isfinite(target).all():
         raise ValueError(message("y", "finite", "NaN or inf"))
     values, masks = table.values.astype(float), ask(selector, table, table.values)
-    model, discrete = _model(model, target, spawn(random_state, 1)[0] % 2**31)
+    numbers = isinstance(selector, BaseEstimator) and is_regressor(selector)
+    model, discrete = _model(model, target, numbers or _many(target, folds), spawn(random_state, 1)[0] % 2**31)
     gen, losses = rng(random_state), np.empty((2, len(values)))
     if discrete:
         rarest = np.unique(target, return_counts=True)[1].min()
@@ -107,12 +105,18 @@ def label_leakage(
     return LabelLeakage(float(gaps.mean()), (float(low), float(high)), informed, blind, least)
 
 
-def _model(model: "BaseEstimator | None", target: np.ndarray, seed: int) -> tuple["BaseEstimator", bool]:
+def _many(target: np.ndarray, folds: int) -> bool:
+    """Whether numbers are too many different ones to be labels of classes."""
+    counts = np.unique(target, return_counts=True)[1]
+    return target.dtype.kind in "iuf" and len(counts) > 20 and counts.min() < folds
+
+
+def _model(model: BaseEstimator | None, target: np.ndarray, numbers: bool, seed: int) -> tuple[BaseEstimator, bool]:
     if model is not None:
         return model, is_classifier(model)
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
-    discrete = type_of_target(target) in ("binary", "multiclass")
+    discrete = not numbers and type_of_target(target) in ("binary", "multiclass")
     chosen = HistGradientBoostingClassifier if discrete else HistGradientBoostingRegressor
     return chosen(learning_rate=0.05, max_iter=150, early_stopping=False, random_state=seed), discrete
 

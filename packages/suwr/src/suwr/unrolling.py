@@ -172,7 +172,8 @@ def suwr_loss(
 
     J_1 = mean of sum p_t c_t. J_2 = mean of sum over k of log q_k (G_k - b_k) with the cost to go G_k = sum over t >= k
     of p_t c_t, detached. With b = 0 this equals the paper's mean of sum over t of [p_t c_t] log Q_t, Q_t the product of
-    q_1 ... q_t; any b_k that does not depend on the k-th choice leaves the expected gradient as it is.
+    q_1 ... q_t; any b_k that does not depend on the k-th choice leaves the expected gradient as it is. The "mean" holds
+    the row's own G_k too, which shrinks the gradient by (n - 1) / n; "leave-one-out" does not.
 
     Args:
         rolled: from `rollout`.
