@@ -152,7 +152,7 @@ def test_realx_learns_its_predictor_from_random_masks_alone():
     hard = (logits + torch.log(u / (1 - u)) > 0).float()
     literal = F.cross_entropy(model._nets["predict"](x * hard), y) + 0.3 * torch.sigmoid(logits).sum(dim=1).mean()
     assert float(ours) == pytest.approx(float(literal), rel=1e-4)
-    assert [stage for _, stage in model._stages(4)] == ["predict", "evaluate", "select"]
+    assert [stage for _, stage in model._stages()] == ["predict", "evaluate", "select"]
     before = {name: value.clone() for name, value in model._nets["predict"].state_dict().items()}
     refit = suwr.REALX(max_epochs=1, hidden=6, random_state=0, device="cpu", sparsity=5.0).fit(X, Y)
     for name, value in refit._nets["predict"].state_dict().items():  # the price is the selector's alone
