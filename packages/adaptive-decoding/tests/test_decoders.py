@@ -77,10 +77,10 @@ def test_what_is_told_of_each_step(tiny):
         assert len(text.ids) == len(text.k) == len(text.log_probs) == 8
         ids = torch.tensor([tokenizer(prompt)["input_ids"] + text.ids])
         logits = model(ids).logits[0, -9:-1].float()
-        logits[:, 1] = -torch.inf  # the end is ruled out
         logs = logits.log_softmax(-1)
         assert text.log_probs == pytest.approx(logs.gather(1, ids[0, -8:, None])[:, 0].tolist(), abs=1e-4)
         assert text.k.tolist() == [6] * 8
+        logs[:, 1] = -torch.inf  # the end is ruled out
         assert text.mass == pytest.approx(logs.exp().topk(6).values.sum(-1).tolist(), abs=1e-5)
         assert text.text == tokenizer.decode(text.ids, skip_special_tokens=True)
 

@@ -207,7 +207,7 @@ def test_the_default_top_k_is_warned_of_once():
     x = torch.full((1, 100), -torch.inf)
     x[0, :50] = torch.linspace(0, 3, 50)
     processor = ad.AdaptiveLogitsProcessor()
-    with pytest.warns(UserWarning, match="exactly 50 tokens come in: is it the default top_k"):
+    with pytest.warns(UserWarning, match="exactly 50 tokens come in: is it a top-k by default"):
         processor(torch.zeros(1, 1), x)
     processor(torch.zeros(1, 1), x)
     ad.AdaptiveLogitsProcessor()(torch.zeros(1, 1), x[:, :50])

@@ -64,7 +64,7 @@ def kept(
     """The candidate set.
 
     Admit tokens in order of probability while ΔConf_k > ε (prefix), or each such one (pointwise), or all up to the last
-    such one (last). If none is admitted: the first `min_tokens` (top1), or all (keep_all).
+    such one (last). If none is admitted: the first `min_tokens` (top1), or all (keep_all). None without probability.
     """
     order, passed = ranking(p), increments(p, n) > epsilon
     if rule == "prefix":
@@ -79,7 +79,7 @@ def kept(
         ranks = set(range(int(hits[-1]) + 1)) if len(hits) else set()
     if not ranks and flat == "keep_all":
         ranks = {k for k in range(len(p)) if p[order[k]] > 0}
-    ranks |= set(range(min(min_tokens, len(p))))
+    ranks |= {k for k in range(min(min_tokens, len(p))) if p[order[k]] > 0}
     return {int(order[k]) for k in ranks}
 
 

@@ -11,10 +11,19 @@ from offprints.checks import message, require_kind, require_range
 from torch import Tensor
 from transformers import LogitsProcessorList
 
-from adaptive_decoding.candidates import Rule
+from adaptive_decoding.candidates import Rule, real_part
 from adaptive_decoding.decoders import TUNED, Decoder, make_decoder
-from adaptive_decoding.generation import context_of, continuation_logits, continuations, encoded, padded
+from adaptive_decoding.generation import (
+    context_of,
+    continuation_logits,
+    continuations,
+    encoded,
+    end_ids,
+    padded,
+    without,
+)
 from adaptive_decoding.increments import as_logits, decisive_deltas
+from adaptive_decoding.processor import tempered
 from adaptive_decoding.ranking import ranked
 
 if TYPE_CHECKING:
@@ -45,10 +54,17 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Recorded:
-    """Steps of texts that plain sampling wrote: (prompts, steps, V) logits, and (prompts, steps) what was sampled."""
+    """Steps of texts that plain sampling wrote: what Table 8 is made of.
+
+    Attributes:
+        logits: (prompts, steps, V) of the model itself.
+        tokens: (prompts, steps) what was sampled.
+        ruled_out: the ids that were no candidates when it was: those that end a text.
+    """
 
     logits: Tensor
     tokens: Tensor
+    ruled_out: tuple[int, ...] = ()
 
 
 @torch.no_grad()
@@ -80,7 +96,7 @@ def record_logits(
         table, mask = padded(rows[first : first + batch_size], 0, model.device)
         found.append(continuation_logits(model, table, mask, max_new_tokens))
     tokens = torch.tensor([text.ids for text in texts], device=model.device)
-    return Recorded(torch.cat(found), tokens)
+    return Recorded(torch.cat(found), tokens, tuple(end_ids(model, tokenizer)))
 
 
 def calibrate_epsilon(
@@ -92,13 +108,17 @@ def calibrate_epsilon(
     target_mass: float | None = None,
     target_entropy: float | None = None,
     rule: str = "prefix",
+    vocab_size: int | None = None,
+    count_masked: bool = True,
+    temperature: float = 1.0,
     max_new_tokens: int = 32,
     seed: int = 0,
 ) -> Calibration:
     """The ε whose candidate sets have a wanted mean size, mass or entropy: by bisection on recorded logits.
 
     All three fall with ε (of the prefix rule because its sets are nested). The means are over the steps of texts that
-    plain sampling writes, as in Table 8; ε is looked for between 1e-5 and 0.5.
+    plain sampling writes, as in Table 8, of all that the model says, the end of the text included, which is what a
+    processor is given in `generate`; ε is looked for between 1e-5 and 0.5.
 
     Args:
         model: a causal language model of transformers, or (..., V) logits that were recorded.
@@ -108,6 +128,9 @@ def calibrate_epsilon(
         target_mass: wanted mean kept probability.
         target_entropy: wanted mean entropy of the renormalised kept set, in nats.
         rule: "prefix", "pointwise" or "last".
+        vocab_size: n, where the last logits only fill the vocabulary up.
+        count_masked: whether tokens at −inf count in n.
+        temperature: what the logits are divided by before the rule.
         max_new_tokens: steps recorded a prompt.
         seed: of the texts.
 
@@ -123,13 +146,15 @@ def calibrate_epsilon(
         raise ValueError(message("target_k, target_mass or target_entropy", "given, exactly one of them", got))
     ((name, wanted),) = given.items()
     require_range(name, wanted, low=0)
+    how = Rule(rule, vocab_size=vocab_size, count_masked=count_masked)
+    require_range("temperature", temperature, low=0, low_open=True, high=1e6)
     if isinstance(model, Tensor):
         logits = model
     elif tokenizer is None:
         raise TypeError(message("tokenizer", "given with a model", "None"))
     else:
         logits = record_logits(model, tokenizer, prompts, max_new_tokens=max_new_tokens, seed=seed).logits
-    sets = _Sets(logits, Rule(rule))
+    sets = _Sets(logits, how, temperature)
     at = {"target_k": 0, "target_mass": 1, "target_entropy": 2}[name]
     epsilon = _bisected(lambda e: sets.means(e)[at], name, wanted, LEAST, MOST, log=True, falls=True)
     return Calibration(epsilon, *sets.means(epsilon), sets.steps)
@@ -138,12 +163,14 @@ def calibrate_epsilon(
 class _Sets:
     """Candidate sets of recorded steps as a function of ε: all that any ε ≥ 1e-5 can keep is ranked once."""
 
-    def __init__(self, logits: Tensor, how: Rule) -> None:
-        rows = as_logits(logits, probs=False)
+    def __init__(self, logits: Tensor, how: Rule, temperature: float) -> None:
+        rows = real_part(as_logits(logits, probs=False), how.vocab_size)
         if not len(rows):
             raise ValueError(message("logits", "of one step or more", tuple(logits.shape)))
+        rows = tempered(rows, temperature, torch.finfo(rows.dtype).max)
         order = ranked(rows, LEAST, 1)
-        self.delta = decisive_deltas(order, rows.shape[-1])
+        n = rows.shape[-1] if how.count_masked else torch.isfinite(rows).sum(-1, keepdim=True)
+        self.delta = decisive_deltas(order, n)
         if order.valid is not None:
             self.delta = self.delta.masked_fill(~order.valid, -1.0)
         self.probs, self.how, self.steps = order.probs, how, len(rows)
@@ -191,8 +218,11 @@ def _bisected(
 
 
 def mean_size(decoder: Decoder, recorded: Recorded) -> float:
-    """Mean number of candidates of a decoder on recorded steps; what learns from the tokens is shown those sampled."""
-    logits, tokens = recorded.logits, recorded.tokens
+    """Mean number of candidates, as in `Continuation`, of a decoder on recorded steps.
+
+    What learns from the tokens is shown those sampled.
+    """
+    logits, tokens = without(recorded.logits, recorded.ruled_out), recorded.tokens
     if not decoder.samples:
         return float(decoder.parameters.get("k", 1))
     processors = LogitsProcessorList(decoder.processors())

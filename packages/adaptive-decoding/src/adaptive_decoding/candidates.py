@@ -72,9 +72,9 @@ def as_epsilon(epsilon: float | Tensor) -> float | Tensor:
         return float(require_range("epsilon", epsilon, low=0, high=1, high_open=True, hint="The paper uses 0.001."))
     if traced(epsilon):
         return epsilon
-    inside = (epsilon >= 0) & (epsilon < 1)
-    if epsilon.is_complex() or not bool(inside.all()):
-        raise ValueError(message("epsilon", "at least 0 and less than 1 in every row", epsilon.tolist()))
+    fits = epsilon.numel() > 0 and not epsilon.is_complex() and epsilon.dtype != torch.bool
+    if not fits or not bool(((epsilon >= 0) & (epsilon < 1)).all()):
+        raise ValueError(message("epsilon", "at least 0 and less than 1 in every row", epsilon.tolist() or "none"))
     return epsilon.detach()
 
 
@@ -105,6 +105,7 @@ def _ruled(order: Ranked, passes: Tensor, delta: Tensor, n: int | Tensor, how: R
     if how.flat == "keep_all":
         everything = ~keep.any(-1, keepdim=True)
     keep[:, : how.min_tokens_to_keep] = True
+    keep = keep & (order.values > -torch.inf)  # what was ruled out stays so, however many are wanted
     return Choice(order, keep if order.valid is None else keep | ~order.valid, everything, delta, n)
 
 
@@ -149,7 +150,8 @@ def candidate_mask(
             code; "last", all up to the last one that passes.
         flat: what stays where no token is admitted, because the best ones are about equally probable: "top1", the
             paper's, or "keep_all", every token that is not ruled out.
-        min_tokens_to_keep: the most probable tokens that stay in any case; a warning tells if there are fewer.
+        min_tokens_to_keep: the most probable tokens that stay in any case, unless they are at −inf; a warning tells if
+            there are fewer.
         vocab_size: n, where the last logits only fill the vocabulary up; ids from n on are never kept.
         count_masked: whether tokens at −inf count in n. False after a grammar has ruled most of them out.
 
@@ -168,7 +170,10 @@ def candidate_mask(
     if min_tokens_to_keep > x.shape[-1]:
         warn_of_too_few(min_tokens_to_keep, x.shape[-1])
     if isinstance(limit, Tensor):
-        limit = limit.expand(logits.shape[:-1]).reshape(-1) if limit.ndim else limit
+        lead = tuple(logits.shape[:-1])
+        if limit.ndim > len(lead) or any(a not in (1, b) for a, b in zip(limit.shape[::-1], lead[::-1], strict=False)):
+            raise ValueError(message("epsilon", f"a number or of the leading shape {lead}", tuple(limit.shape)))
+        limit = limit.expand(lead).reshape(-1) if limit.ndim else limit
     if x.shape[-1] == 1:
         checked_top(x)
         mask = torch.zeros_like(rows, dtype=torch.bool)

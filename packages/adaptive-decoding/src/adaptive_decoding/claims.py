@@ -51,7 +51,8 @@ OTHERS = [label(decoder) for decoder in EVERY if not decoder.startswith("adaptiv
 @METHOD.claim(
     "exact-tail",
     where="Section 3, confidence",
-    says="Increments are exact: of p = (0.6, 0.4) both tokens are kept; no set of random logits differs in bfloat16.",
+    says="Increments are exact: of p = (0.6, 0.4) both tokens are kept; of random logits in float32 and bfloat16 every "
+    "kept set is that of the equations, and of those by 1 − cumsum in bfloat16 more than a quarter are not.",
     expect=[
         exact("kept_of_two", 2.0, tol=0.0),
         exact("released_kept_of_two", 1.0, tol=0.0),
@@ -62,17 +63,18 @@ OTHERS = [label(decoder) for decoder in EVERY if not decoder.startswith("adaptiv
     ],
     smoke=Scale(seeds=2, vocabulary=2000, rows=8),
     cpu=Scale(seeds=8, vocabulary=50257, rows=64),
-    full=Scale(seeds=8, vocabulary=256_000, rows=256, needs="2 CPU minutes"),
+    full=Scale(seeds=8, vocabulary=256_000, rows=256, needs="1 CPU hour"),
 )
 def exact_tail(seed: int, scale: Scale, device: str) -> experiments.Metrics:
-    """Kept sets by exact arithmetic, by this package and by 1 − cumsum, on random logits."""
+    """Kept sets by the literal equations, by this package and by 1 − cumsum, on random logits."""
     return experiments.exact_tail(seed, scale.vocabulary, scale.rows)
 
 
 @METHOD.claim(
     "candidate-sets",
     where="Table 8",
-    says="ε sets the mean number of candidates, and the number adapts to each step.",
+    says="The mean number of candidates falls with ε, is 15 to 50 at ε = 0.001, and varies from step to step; prefix "
+    "and pointwise rule keep the same set at 98 % of them.",
     paper={
         "k_gpt2xl_uniform_0.001": 30.34,
         "k_gpt2xl_uniform_0.005": 8.13,
@@ -105,31 +107,38 @@ def candidate_sets(seed: int, scale: Scale, device: str) -> experiments.Metrics:
 @METHOD.claim(
     "balance",
     where="Section 4, open-ended generation",
-    says="Texts are about as diverse as those of sampling, far more than those of greedy decoding and top-k, and less "
-    "perplexing than those of sampling and top-p.",
+    says="Texts have a diversity above 0.85, greater than that of greedy decoding and of top-k, and a lower perplexity "
+    "than those of top-p, whose in turn is lower than that of sampling; each of these also by the 90 % interval of the "
+    "paired difference, by bootstrap over prompts, in one run after another.",
     expect=[
         greater(f"diversity_{ADAPTIVE}", 0.85),
         greater(f"diversity_{ADAPTIVE}", best("diversity_top_k_10", "diversity_greedy")),
         less(f"perplexity_{ADAPTIVE}", "perplexity_top_p_0.95"),
         less("perplexity_top_p_0.95", "perplexity_sampling"),
+        greater("low_diversity_over_top_k_10", 0.0),
+        greater("low_diversity_over_greedy", 0.0),
+        greater(f"low_surprise_top_p_0.95_over_{ADAPTIVE}", 0.0),
+        greater("low_surprise_sampling_over_top_p_0.95", 0.0),
     ],
-    smoke=Scale(seeds=2, model="tiny", prompts=2, length=16, steps=6, batch=2),
-    cpu=Scale(seeds=5, **SMOL, prompts=24, length=32, steps=64, batch=24),
-    full=Scale(seeds=5, model="gpt2-xl", prompts=1000, length=32, steps=256, batch=64, needs=FULL),
+    smoke=Scale(seeds=2, model="tiny", prompts=2, length=16, steps=6, batch=2, draws=2),
+    cpu=Scale(seeds=6, **SMOL, prompts=24, length=32, steps=64, batch=24, draws=3),
+    full=Scale(seeds=5, model="gpt2-xl", prompts=1000, length=32, steps=256, batch=64, draws=3, needs=FULL),
     tolerance=0.05,
 )
 def balance(seed: int, scale: Scale, device: str) -> experiments.Metrics:
     """Diversity, perplexity and coherence of nine decoders on the same prompts."""
-    return experiments.balance(seed, scale.model, scale.prompts, scale.length, scale.steps, scale.batch)
+    return experiments.balance(seed, scale.model, scale.prompts, scale.length, scale.steps, scale.batch, scale.draws)
 
 
 @METHOD.claim(
     "reasoning",
     where="Section 4, GSM8K and MultiArith",
-    says="On questions with one right answer ε = 0.0005 does better than plain sampling and no worse than top-p.",
+    says="On questions with one right answer (200 in all, 40 a run) ε = 0.0005 does better than plain sampling, and at "
+    "most 5 points worse than top-p and than greedy decoding.",
     expect=[
         greater(label("adaptive:epsilon=0.0005"), "sampling"),
         greater(label("adaptive:epsilon=0.0005"), "top_p_0.95", by=-0.05),
+        greater(label("adaptive:epsilon=0.0005"), "greedy", by=-0.05),
     ],
     smoke=Scale(seeds=2, model="tiny", items=3, steps=4, batch=3, resamples=20),
     cpu=Scale(seeds=5, **SMOL, items=40, steps=24, batch=40, resamples=1000),
@@ -146,12 +155,9 @@ def reasoning(seed: int, scale: Scale, device: str) -> experiments.Metrics:
 @METHOD.claim(
     "mauve",
     where="Section 4, open-ended generation",
-    says="Its texts are nearer to what people wrote (MAUVE) than those of every other decoder.",
-    expect=[
-        exact("itself", 1.0, tol=1e-9),
-        greater("least", 0.0),
-        greater(ADAPTIVE, best(*OTHERS)),
-    ],
+    says="Its texts are nearer to what people wrote (MAUVE) than those of every other decoder: than the best of the "
+    "eleven in each run, which favours them.",
+    expect=[greater(ADAPTIVE, best(*OTHERS))],
     smoke=Scale(seeds=2, model="tiny", prompts=6, length=16, steps=6, batch=6, resamples=2),
     cpu=Scale(seeds=5, **SMOL, prompts=200, length=32, steps=24, batch=100, resamples=40),
     full=Scale(seeds=5, model="gpt2-xl", prompts=1000, length=32, steps=256, batch=64, resamples=100, needs=FULL),

@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from adaptive_decoding.metrics import SentenceEncoder
+
+DTYPES = ("auto", "float64", "float32", "bfloat16", "float16")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,6 +24,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
 
 
+def _count(text: str) -> int:
+    """A number of prompts, one at least."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, got {text}")
+    return value
+
+
+def _writable(*endings: str) -> Callable[[str], Path]:
+    """A path with one of the endings, in a folder that exists: found out before the work, not after."""
+
+    def path(text: str) -> Path:
+        found = Path(text)
+        if endings and found.suffix not in endings:
+            raise argparse.ArgumentTypeError(f"must end in {', '.join(endings)}, got {text!r}")
+        if not found.absolute().parent.is_dir():
+            raise argparse.ArgumentTypeError(f"must be in a folder that exists, got {text!r}")
+        return found
+
+    return path
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="adaptive-decoding", description=__doc__)
     verbs = parser.add_subparsers(required=True)
@@ -30,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
         made = verbs.add_parser(name, help=told, description=told)
         made.set_defaults(run=run)
         made.add_argument("--model", required=True, help="a name or folder that transformers loads")
-        made.add_argument("--dtype", default="auto", help="float32, bfloat16, …; that of the weights by default")
+        made.add_argument("--dtype", default="auto", choices=DTYPES, help="that of the weights by default")
         made.add_argument("--max-new-tokens", type=int, default=128)
         made.add_argument("--seed", type=int, default=0)
         made.add_argument("--batch-size", type=int, default=8)
@@ -39,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     one = verb("generate", _generate, "Continue one prompt, or each line of standard input.")
     one.add_argument("prompt", nargs="?")
     one.add_argument("--decoder", default="adaptive:epsilon=0.001")
-    one.add_argument("--html", type=Path, help="write a heat map of the candidates of one prompt (adaptive only)")
+    one.add_argument("--html", type=_writable(), help="write a heat map of the candidates of one prompt (adaptive only)")
 
     two = verb("compare", _compare, "Decoders side by side on the prompts of a file.")
     two.add_argument("--prompts", type=Path, required=True, help="text, .jsonl or .wp_source")
@@ -47,9 +71,9 @@ def _parser() -> argparse.ArgumentParser:
     two.add_argument("--metrics", nargs="+", default=["diversity", "perplexity", "k", "mass"])
     two.add_argument("--encoder", help="a sentence encoder, for coherence and mauve")
     two.add_argument("--seeds", type=int, nargs="+", help="several random seeds; --seed alone by default")
-    two.add_argument("--limit", type=int, help="only the first prompts")
+    two.add_argument("--limit", type=_count, help="only the first prompts")
     two.add_argument("--rerun-matched", action="store_true", help="also run each decoder at equal candidate-set size")
-    two.add_argument("--out", type=Path, help="a .md, .json, .png or .svg file")
+    two.add_argument("--out", type=_writable(".md", ".json", ".png", ".svg", ".pdf"), help="a file of that kind")
 
     three = verb("reason", _reason, "Accuracy on questions of GSM8K or MultiArith form.")
     three.add_argument("--questions", type=Path, required=True)
@@ -89,23 +113,15 @@ def _generate(options: argparse.Namespace) -> int:
 def _heat(
     options: argparse.Namespace, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", prompt: str
 ) -> int:
-    from offprints.seeding import isolated
-
     from adaptive_decoding.decoders import make_decoder
-    from adaptive_decoding.processor import AdaptiveLogitsProcessor
+    from adaptive_decoding.generation import traced_continuation
 
-    decoder = make_decoder(options.decoder)
-    rule, sampling, flat = (str(decoder.parameters[name]) for name in ("rule", "sampling", "flat"))
-    epsilon = decoder.number("epsilon")
-    processor = AdaptiveLogitsProcessor(epsilon, rule, sampling, flat, record=True, temperature=decoder.temperature)
-    ids = tokenizer(prompt, return_tensors="pt").to(model.device)
-    with isolated(options.seed):
-        out = model.generate(
-            ids["input_ids"], attention_mask=ids["attention_mask"], do_sample=True, top_k=0,
-            logits_processor=[processor], max_new_tokens=options.max_new_tokens,
-        )  # fmt: skip
-    options.html.write_text(processor.trace.to_html(tokenizer, out), encoding="utf-8")
-    print(tokenizer.decode(out[0, ids["input_ids"].shape[1] :], skip_special_tokens=True))
+    text, trace, out = traced_continuation(
+        model, tokenizer, prompt, make_decoder(options.decoder),
+        max_new_tokens=options.max_new_tokens, seed=options.seed,
+    )  # fmt: skip
+    options.html.write_text(trace.to_html(tokenizer, out), encoding="utf-8")
+    print(text.text)
     return 0
 
 

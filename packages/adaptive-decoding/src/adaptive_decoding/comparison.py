@@ -8,7 +8,7 @@ from offprints.checks import message, require_choice, require_range
 
 from adaptive_decoding.calibration import match_size, mean_size, record_logits
 from adaptive_decoding.decoders import Decoder, make_decoder
-from adaptive_decoding.distance import MauveScore, mauve
+from adaptive_decoding.distance import MauveScore, averaged, mauve
 from adaptive_decoding.generation import Continuation, continuations
 from adaptive_decoding.metrics import Embed, cosines, diversity, log_likelihood_coherence, rep_n, self_bleu, zipf
 from adaptive_decoding.report import DecoderReport, Row, summarised
@@ -44,7 +44,8 @@ def compare(
     numbers for each (prompt, seed), so that differences are paired. Intervals are 95 % by bootstrap over prompts.
     Metrics of a text: diversity, rep_2, rep_3, rep_4, perplexity (of the model itself: exp of the mean −ln p),
     coherence (cosine with the prompt; needs `embed`), ll_coherence (mean ln p under `scorer`), k and mass (of the
-    candidates). Metrics of all texts together: mauve (needs `references` and `embed`), zipf, self_bleu.
+    candidates; p, candidates and mass as in `Continuation`). Metrics of the texts of one seed together, averaged over
+    seeds: mauve (needs `references` and `embed`), zipf, self_bleu.
 
     Args:
         model: a causal language model of transformers.
@@ -56,7 +57,7 @@ def compare(
         embed: texts -> (texts, dimensions), such as a `SentenceEncoder`.
         scorer: another causal model with the same tokenizer; the model itself by default.
         max_new_tokens: of every text.
-        seeds: of the random numbers; deterministic decoders run once.
+        seeds: of the random numbers; deterministic decoders run once, and their texts count once for each seed.
         batch_size: prompts at a time.
         match: whether each decoder's parameter is also reported at equal mean candidate-set size: that of the first
             adaptive decoder (of the first that samples, without one), on logits of plain sampling.
@@ -86,6 +87,7 @@ def compare(
             )
             for seed in (seeds if decoder.samples else seeds[:1])
         ]  # fmt: skip
+        texts *= len(seeds) // len(texts)  # as many of each decoder
         values = {
             name: np.stack([_per_text(name, tokenizer, prompts, part, embed, scorer or model) for part in texts])
             for name in metrics
@@ -93,7 +95,7 @@ def compare(
         }
         flat = [text for part in texts for text in part]
         pooled = {
-            name: _pooled(name, flat, references, embed, resamples=min(resamples, 100))
+            name: averaged([_pooled(name, part, references, embed, resamples=min(resamples, 100)) for part in texts])
             for name in metrics
             if name in POOLED
         }
@@ -167,8 +169,7 @@ def _pooled(
         return MauveScore(self_bleu(written), None, np.zeros(0))
     if references is None or embed is None:
         raise ValueError("mauve must have references and embed.")
-    times = len(written) // len(references)
-    return mauve(list(references) * times, written, embed, resamples=resamples)
+    return mauve(list(references), written, embed, resamples=resamples)
 
 
 def _matched(

@@ -25,6 +25,7 @@ def contrastive_search(
     attention_mask: Tensor | None = None,
     eos_token_id: int | Sequence[int] | None = None,
     pad_token_id: int = 0,
+    suppress_tokens: Sequence[int] = (),
 ) -> Tensor:
     """At every step argmax over the k most probable tokens v of (1 − α) p(v) − α max_j cos(h_v, h_j).
 
@@ -41,6 +42,7 @@ def contrastive_search(
         attention_mask: (batch, length) 0 at padding; all 1 by default.
         eos_token_id: the id or ids that end a row; no row ends by default.
         pad_token_id: what fills rows up that have ended.
+        suppress_tokens: ids that are never chosen; p is renormalised over the others.
 
     Returns:
         (batch, length + steps) ids.
@@ -48,7 +50,7 @@ def contrastive_search(
     Raises:
         TypeError: if a kind is wrong.
         ValueError: if a shape or number is out of range, a row of the mask ends in padding, or the model's cache
-            cannot be reordered.
+            cannot be reordered; if every token is suppressed.
     """
     require_shape("input_ids", input_ids, ("batch", "length"))
     require_range("k", k, low=1, integer=True)
@@ -62,8 +64,10 @@ def contrastive_search(
     if not bool(mask[:, -1].all()):
         raise ValueError(message("attention_mask", "1 at the end of every row", "padding there", "Pad on the left."))
     ends = [] if eos_token_id is None else [eos_token_id] if isinstance(eos_token_id, int) else list(eos_token_id)
-    state = _Prefix(model, input_ids, mask.long())
-    k = min(k, state.logits.shape[-1])
+    state = _Prefix(model, input_ids, mask.long(), sorted(set(suppress_tokens)))
+    size = state.logits.shape[-1]
+    require_range("suppressed tokens", len(state.never), high=size - 1, integer=True, because="one must be left")
+    k = min(k, size - len(state.never))
     ids, over = input_ids, torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
     for _ in range(max_new_tokens):
         token = state.step(k, alpha)
@@ -78,8 +82,9 @@ def contrastive_search(
 class _Prefix:
     """What is known of the tokens so far: cache, mask, unit hidden states, logits of the next token."""
 
-    def __init__(self, model: "PreTrainedModel", ids: Tensor, mask: Tensor) -> None:
+    def __init__(self, model: "PreTrainedModel", ids: Tensor, mask: Tensor, never: Sequence[int] = ()) -> None:
         self.model, self.mask = model, mask
+        self.never = torch.tensor(never, dtype=torch.long, device=ids.device)
         known = inspect.signature(model.forward).parameters
         self.positioned = "position_ids" in known
         self.keyword = "cache" if "cache" in known else "past_key_values"  # renamed within version 5
@@ -100,7 +105,8 @@ class _Prefix:
     def step(self, k: int, alpha: float) -> Tensor:
         """(batch,) the next tokens, which are part of the prefix then."""
         rows = len(self.logits)
-        probs, candidates = self.logits.softmax(-1).topk(k, dim=-1)
+        open_ = self.logits.index_fill(-1, self.never, -torch.inf)
+        probs, candidates = open_.softmax(-1).topk(k, dim=-1)
         spread = torch.arange(rows, device=probs.device).repeat_interleave(k)
         self.cache.reorder_cache(cast("torch.LongTensor", spread))
         longer = torch.cat((self.mask, self.mask.new_ones(rows, 1)), 1)

@@ -1,6 +1,8 @@
 """Prompts and questions from files: plain text, JSONL, WritingPrompts, GSM8K and MultiArith (the data of Section 4)."""
 
 import json
+import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,7 +49,7 @@ def _objects(path: Path) -> list[tuple[int, dict[str, object]]]:
     for number, line in _lines(path):
         try:
             value = json.loads(line)
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, RecursionError) as error:
             raise ValueError(message(f"{path}, line {number}", "a JSON object", f"{line[:60]!r}")) from error
         if not isinstance(value, dict):
             raise ValueError(message(f"{path}, line {number}", "a JSON object", f"{line[:60]!r}"))
@@ -107,7 +109,12 @@ def load_questions(path: str | Path) -> list[Question]:
     path = Path(path)
     text = path.read_bytes().removeprefix(b"\xef\xbb\xbf").lstrip()
     if text.startswith(b"["):
-        values = json.loads(text)
+        try:
+            values = json.loads(text)
+        except UnicodeDecodeError as error:
+            raise ValueError(message(str(path), "UTF-8", str(error))) from error
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise ValueError(message(str(path), "a JSON list of objects", str(error))) from error
         numbered = list(enumerate(values, 1))
         if any(not isinstance(value, dict) for value in values):
             raise ValueError(message(str(path), "a list of objects", "something else in it"))
@@ -127,14 +134,15 @@ def _gold(path: Path, number: int, value: dict[str, object]) -> str:
     answer = solutions[0] if isinstance(solutions, list) and solutions else value.get("answer")
     if isinstance(answer, str):
         answer = answer.rpartition("####")[2].strip()
-    if isinstance(answer, bool) or answer is None or not _is_number(str(answer)):
+    if isinstance(answer, bool) or answer is None or value_of(str(answer)) is None:
         raise ValueError(message(f"{path}, line {number}: the answer", "a number, after #### if any", repr(answer)))
     return str(answer)
 
 
-def _is_number(text: str) -> bool:
+def value_of(text: str) -> float | None:
+    """The value of a finite number, commas and a currency sign aside; None of anything else."""
     try:
-        float(text.replace(",", "").removeprefix("$"))
+        value = float(re.sub(r"[,$\s]", "", text).replace("−", "-"))
     except ValueError:
-        return False
-    return True
+        return None
+    return value if math.isfinite(value) else None

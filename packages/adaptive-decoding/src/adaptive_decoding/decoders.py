@@ -1,7 +1,7 @@
 """Decoders by name: the rule, transformers' own warpers, and the two that it lacks (the decoders of Section 4)."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import transformers
@@ -57,13 +57,22 @@ class Decoder:
 
     Attributes:
         kind: one of the names of `DEFAULTS`.
-        parameters: all of them, defaults filled in.
+        parameters: all of them; what is not given has its default.
         temperature: what the scores are divided by first.
+
+    Raises:
+        ValueError: listing the choices, if the kind or a parameter is unknown.
     """
 
     kind: str
     parameters: Mapping[str, float | str] = field(default_factory=dict)
     temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        require_choice("decoder", self.kind, DEFAULTS)
+        for name in self.parameters:
+            require_parameter(self.kind, name, DEFAULTS[self.kind])
+        object.__setattr__(self, "parameters", {**DEFAULTS[self.kind], **self.parameters})
 
     @property
     def name(self) -> str:
@@ -101,20 +110,34 @@ class Decoder:
         name = TUNED[self.kind][0]
         return Decoder(self.kind, {**self.parameters, name: round(value) if name == "k" else value}, self.temperature)
 
-    def processors(self) -> list[LogitsProcessor]:
-        """Fresh logits processors in the order of use; none for greedy, plain sampling and contrastive search."""
+    def processors(self, record: bool = False) -> list[LogitsProcessor]:
+        """Fresh logits processors in the order of use; none for greedy, plain sampling and contrastive search.
+
+        `record`: whether an `AdaptiveLogitsProcessor` keeps a trace.
+        """
         found: list[LogitsProcessor] = []
         if self.temperature != 1.0:
             found.append(transformers.TemperatureLogitsWarper(self.temperature))
         if self.kind == "adaptive":
             rule, sampling, flat = (str(self.parameters[name]) for name in ("rule", "sampling", "flat"))
-            found.append(AdaptiveLogitsProcessor(self.number("epsilon"), rule, sampling, flat))
+            found.append(AdaptiveLogitsProcessor(self.number("epsilon"), rule, sampling, flat, record=record))
         elif self.kind == "mirostat":
             found.append(MirostatLogitsProcessor(self.number("tau"), self.number("eta")))
         elif self.kind in WARPERS:
             kind, argument, parameter = WARPERS[self.kind]
             found.append(getattr(transformers, kind)(**{argument: self.parameters[parameter]}))
         return found
+
+
+def require_parameter(kind: str, name: str, allowed: Iterable[str]) -> None:
+    """Check that a decoder has a parameter.
+
+    Raises:
+        ValueError: if it is unknown, listing those that there are.
+    """
+    if not list(allowed):
+        raise ValueError(message(f"{kind}", "given without parameters", repr(name)))
+    require_choice(f"parameter of {kind}", name, allowed)
 
 
 def _shown(value: float | str) -> str:
@@ -143,7 +166,7 @@ def make_decoder(spec: "str | Decoder") -> Decoder:
     seen: set[str] = set()
     for part in filter(None, (piece.strip() for piece in rest.split(","))):
         name, equals, text = (piece.strip() for piece in part.partition("="))
-        require_choice(f"parameter of {kind}", name, allowed)
+        require_parameter(kind, name, allowed)
         if not equals or name in seen:
             raise ValueError(message(f"decoder {spec!r}", "name:parameter=value,… with each one once", repr(part)))
         seen.add(name)

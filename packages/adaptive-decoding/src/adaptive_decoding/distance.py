@@ -22,7 +22,9 @@ class MauveScore:
 
     Attributes:
         score: mean over the runs of k-means.
-        interval: 95 % over texts, by bootstrap; None without resamples.
+        interval: 95 % over texts, by bootstrap, of the score that so many texts have on average; None without
+            resamples. Texts drawn twice lower MAUVE, so that the resampled values lie beside the score: how they
+            scatter about their own mean is taken from them, not where they lie.
         resampled: (resamples,) the bootstrap values.
     """
 
@@ -93,10 +95,21 @@ def feature_mauve(
         others = rows if len(p) == len(q) else gen.integers(0, len(q), len(q))
         drawn.append(_once(p[rows], q[others], buckets, int(gen.integers(2**31))))
     resampled = np.array(drawn)
-    if not resamples:
-        return MauveScore(score, None, resampled)
-    low, high = np.quantile(resampled, (0.025, 0.975))
-    return MauveScore(score, (float(low), float(high)), resampled)
+    return MauveScore(score, centred_interval(score, resampled), resampled)
+
+
+def centred_interval(score: float, resampled: np.ndarray, level: float = 0.95) -> tuple[float, float] | None:
+    """score − (θ* − mean θ*) for the middle `level` of the resampled values θ*, within [0, 1]; None without any."""
+    if not resampled.size:
+        return None
+    low, high = score - (np.quantile(resampled, ((1 + level) / 2, (1 - level) / 2)) - resampled.mean())
+    return float(np.clip(low, 0.0, 1.0)), float(np.clip(high, 0.0, 1.0))
+
+
+def averaged(scores: Sequence[MauveScore]) -> MauveScore:
+    """The mean of scores whose resampled values go together: those of the same texts, drawn for each alike."""
+    score, resampled = float(np.mean([one.score for one in scores])), np.mean([one.resampled for one in scores], axis=0)
+    return MauveScore(score, centred_interval(score, resampled), resampled)
 
 
 def _once(p: np.ndarray, q: np.ndarray, buckets: int, seed: int) -> float:

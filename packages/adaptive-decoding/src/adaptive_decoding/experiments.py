@@ -4,15 +4,16 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from offprints.seeding import isolated, rng
+from offprints.seeding import isolated, rng, spawn
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
+from adaptive_decoding import _reference as reference
 from adaptive_decoding.candidates import candidate_mask
 from adaptive_decoding.decoders import make_decoder
 from adaptive_decoding.distance import feature_mauve
 from adaptive_decoding.experiments_models import Bench, bench, prompts_of
-from adaptive_decoding.generation import Continuation, continuations, end_ids, padded
+from adaptive_decoding.generation import Continuation, continuations, end_ids, own_settings, padded, without
 from adaptive_decoding.increments import confidence_increments
 from adaptive_decoding.metrics import cosines, diversity
 from adaptive_decoding.processor import AdaptiveLogitsProcessor
@@ -24,6 +25,7 @@ BALANCE = (
     "greedy", "top_k:k=10", "min_p:p=0.05", "mirostat:tau=3", "adaptive:epsilon=0.001", "adaptive:epsilon=0.0005",
     "top_p:p=0.95", "eta:epsilon=0.0003", "sampling",
 )  # fmt: skip
+COMPARED = ("top_k:k=10", "adaptive:epsilon=0.001", "top_p:p=0.95", "sampling")  # drawn from several times
 EVERY = (*BALANCE, "typical:p=0.95", "epsilon:epsilon=0.0003", "top_h:h=0.4", "contrastive:k=5,alpha=0.6")
 
 
@@ -35,18 +37,23 @@ def label(decoder: str) -> str:
 
 
 class _Both(LogitsProcessor):
-    """The processor, and how often its rule and the pointwise rule of the released code keep different sets."""
+    """The processor without the end of the text; the mass it keeps of all, as in `Continuation`.
 
-    def __init__(self, inner: AdaptiveLogitsProcessor) -> None:
-        self.inner, self.differ = inner, []
+    And how often its rule and the pointwise rule of the released code keep different sets.
+    """
+
+    def __init__(self, inner: AdaptiveLogitsProcessor, ends: Sequence[int]) -> None:
+        self.inner, self.ends, self.differ, self.mass = inner, ends, [], []
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        left = without(scores, self.ends)
         prefix, pointwise = (
-            candidate_mask(scores, self.inner.epsilon, rule=rule, min_tokens_to_keep=1)
+            candidate_mask(left, self.inner.epsilon, rule=rule, min_tokens_to_keep=1)
             for rule in ("prefix", "pointwise")
         )
         self.differ.append((prefix != pointwise).any(-1))
-        return self.inner(input_ids, scores)
+        self.mass.append((scores.softmax(-1) * prefix).sum(-1))
+        return self.inner(input_ids, left)
 
 
 def candidate_sets(seed: int, model: str, prompts: int, length: int, steps: int) -> Metrics:
@@ -58,22 +65,20 @@ def candidate_sets(seed: int, model: str, prompts: int, length: int, steps: int)
     found: Metrics = {}
     for sampling in SAMPLINGS:
         limits = torch.tensor(EPSILONS, dtype=torch.float64).repeat(prompts)
-        both = _Both(AdaptiveLogitsProcessor(limits, sampling=sampling, record=True))
-        config = GenerationConfig(
-            do_sample=True, top_k=0, max_new_tokens=steps, pad_token_id=0,
-            suppress_tokens=end_ids(here.model, here.tokenizer),
-        )  # fmt: skip
-        with isolated(seed):
+        ends = end_ids(here.model, here.tokenizer)
+        both = _Both(AdaptiveLogitsProcessor(limits, sampling=sampling, record=True), ends)
+        config = GenerationConfig(do_sample=True, top_k=0, max_new_tokens=steps, pad_token_id=0)
+        with isolated(seed), own_settings(here.model):
             here.model.generate(
                 table, attention_mask=mask, generation_config=config, logits_processor=LogitsProcessorList([both])
             )
-        trace, differ = both.inner.trace, torch.stack(both.differ).numpy()
+        trace, differ, mass = both.inner.trace, *(torch.stack(x).cpu().numpy() for x in (both.differ, both.mass))
         for column, epsilon in enumerate(EPSILONS):
             rows = slice(column, None, len(EPSILONS))
             name = f"{sampling}_{epsilon:g}"
             k = trace.values("k")[:, rows].astype(float)
             found[f"k_{name}"], found[f"spread_{name}"] = float(k.mean()), float(k.std() / k.mean())
-            found[f"mass_{name}"] = float(trace.values("mass")[:, rows].mean())
+            found[f"mass_{name}"] = float(mass[:, rows].mean())
             found[f"confidence_{name}"] = float(trace.values("confidence")[:, rows].mean())
             found[f"rules_differ_{name}"] = float(differ[:, rows].mean())
     return found
@@ -86,18 +91,39 @@ def _texts(here: Bench, decoder: str, prompts: Sequence[str], steps: int, seed: 
     )  # fmt: skip
 
 
-def balance(seed: int, model: str, prompts: int, length: int, steps: int, batch: int) -> Metrics:
-    """Diversity, coherence and perplexity of every decoder; paired: same prompts, random numbers and lengths."""
+def balance(seed: int, model: str, prompts: int, length: int, steps: int, batch: int, draws: int) -> Metrics:
+    """Diversity, coherence and perplexity of every decoder; paired: same prompts, random numbers and lengths.
+
+    `low_…` is the lower end of the 90 % bootstrap interval, over prompts, of a paired difference: of diversity, or of
+    ln perplexity. What is compared so is drawn from `draws` times.
+    """
     here = bench(model)
     texts, _ = prompts_of(here, seed, prompts, length, 0, first=True)
     found: Metrics = {}
+    told: dict[str, np.ndarray] = {}
     for decoder in BALANCE:
-        written, name = _texts(here, decoder, texts, steps, seed, batch), label(decoder)
-        found[f"diversity_{name}"] = float(np.mean([diversity(text.ids) for text in written]))
-        found[f"perplexity_{name}"] = float(np.exp(-np.mean([text.log_probs.mean() for text in written])))
-        found[f"coherence_{name}"] = float(cosines(texts, [text.text for text in written], here.embed).mean())
-        found[f"k_{name}"] = float(np.mean([text.k.mean() for text in written]))
+        name, seeds = label(decoder), spawn(seed, draws if decoder in COMPARED else 1)
+        written = [_texts(here, decoder, texts, steps, one, batch) for one in seeds]
+        various = np.array([[diversity(text.ids) for text in part] for part in written]).mean(0)
+        surprise = -np.array([[text.log_probs.mean() for text in part] for part in written]).mean(0)
+        told[f"diversity_{name}"], told[f"surprise_{name}"] = various, surprise
+        found[f"diversity_{name}"], found[f"perplexity_{name}"] = float(various.mean()), float(np.exp(surprise.mean()))
+        found[f"coherence_{name}"] = float(
+            np.mean([cosines(texts, [text.text for text in part], here.embed) for part in written])
+        )
+        found[f"k_{name}"] = float(np.mean([text.k.mean() for part in written for text in part]))
+    rule, top_p = label("adaptive:epsilon=0.001"), label("top_p:p=0.95")
+    for other in (label("top_k:k=10"), "greedy"):
+        found[f"low_diversity_over_{other}"] = low_end(told[f"diversity_{rule}"] - told[f"diversity_{other}"], seed)
+    for more, less in ((top_p, rule), ("sampling", top_p)):
+        found[f"low_surprise_{more}_over_{less}"] = low_end(told[f"surprise_{more}"] - told[f"surprise_{less}"], seed)
     return found
+
+
+def low_end(gaps: np.ndarray, seed: int, resamples: int = 2000) -> float:
+    """The lower end of the 90 % interval of the mean, by bootstrap over prompts."""
+    drawn = np.random.default_rng(seed).choice(gaps, (resamples, len(gaps)))
+    return float(np.quantile(drawn.mean(1), 0.05))
 
 
 def closeness(seed: int, model: str, prompts: int, length: int, steps: int, batch: int, resamples: int) -> Metrics:
@@ -105,19 +131,18 @@ def closeness(seed: int, model: str, prompts: int, length: int, steps: int, batc
     here = bench(model)
     texts, references = prompts_of(here, seed, prompts, length, steps, first=False)
     human = here.embed(references)
-    found: Metrics = {"itself": feature_mauve(human, human, seed=seed).score}
+    found: Metrics = {}
     for decoder in EVERY:
         written, name = _texts(here, decoder, texts, steps, seed, batch), label(decoder)
         score = feature_mauve(human, here.embed([text.text for text in written]), seed=seed, resamples=resamples)
         found[name] = score.score
         if score.interval:
             found[f"low_{name}"], found[f"high_{name}"] = score.interval
-    found["least"] = min(float(found[label(decoder)]) for decoder in EVERY)
     return found
 
 
 def exact_tail(seed: int, vocabulary: int, rows: int) -> Metrics:
-    """What `1 − cumsum` does to the kept set, as in the released code, in float32 and bfloat16."""
+    """Kept sets against those of the literal equations, in float32 and bfloat16: ours, and with 1 − cumsum."""
     two = torch.zeros(1, vocabulary)
     two[0, :2] = torch.tensor([0.6, 0.4])
     found: Metrics = {
@@ -128,7 +153,10 @@ def exact_tail(seed: int, vocabulary: int, rows: int) -> Metrics:
     logits = 3.0 * torch.randn(rows, vocabulary, generator=rng(seed, "cpu"))
     for dtype in (torch.float32, torch.bfloat16):
         given = logits.to(dtype)
-        exact = candidate_mask(given.double(), 1e-3, rule="pointwise")
+        exact = torch.zeros_like(given, dtype=torch.bool)
+        for row, values in enumerate(given.double().numpy()):
+            p = np.exp(values - values.max())
+            exact[row, list(reference.kept(p / p.sum(), 1e-3, "pointwise"))] = True
         ours = candidate_mask(given, 1e-3, rule="pointwise")
         theirs = torch.zeros_like(exact).scatter_(
             1, given.sort(dim=-1, descending=True, stable=True).indices, released_increments(given) > 1e-3

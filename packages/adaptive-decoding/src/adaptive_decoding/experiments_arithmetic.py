@@ -20,7 +20,7 @@ SHOTS = (
     "Answer: There are 4 * 6 = 24 balls. The answer is 24.\n\n"
     "Question: {question}\nAnswer:"
 )
-FIRST = re.compile(r"\A(?:.|\n)*?answer is\s*\$?(-?[\d,]*\d)")
+FIRST = re.compile(r"\A(?:.|\n)*?answer is:?\s*\$?(-?[\d,]*\d)")
 
 
 def problems(seed: int, count: int) -> list[Question]:

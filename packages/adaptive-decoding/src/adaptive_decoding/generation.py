@@ -1,7 +1,8 @@
 """Continuations by any decoder, the same random numbers for all of them, and what each step's candidates were."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,7 +15,9 @@ from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from adaptive_decoding.contrastive import contrastive_search
 from adaptive_decoding.decoders import Decoder
+from adaptive_decoding.processor import AdaptiveLogitsProcessor
 from adaptive_decoding.ranking import checked_top, upcast
+from adaptive_decoding.trace import DecodingTrace
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -24,12 +27,15 @@ if TYPE_CHECKING:
 class Continuation:
     """What one decoder wrote after one prompt (what Section 4 compares).
 
+    For every decoder p is the softmax of the model's own logits, before anything is ruled out. Candidates are the tokens
+    that the decoder could have picked at that step: where no text may end early, the end is none of them.
+
     Attributes:
         ids: the new tokens, the end of the text left out.
         text: the same as text.
-        log_probs: ln p of each of them under the model itself, before the decoder.
+        log_probs: ln p of each of them.
         k: candidates of each step.
-        mass: their probability before renormalising.
+        mass: Σ p over them.
     """
 
     ids: list[int]
@@ -43,16 +49,20 @@ class Sampler(LogitsProcessor):
     """A decoder with its draw: of each row only the chosen token is left, so that greedy generation takes it.
 
     A token is found by its place on the cumulative distribution over ids, at a number in [0, 1) that is the same for
-    every decoder: common random numbers.
+    every decoder: common random numbers. What is told of a step is as in `Continuation`.
 
     Args:
         decoder: what chooses the candidates.
         numbers: (rows, steps) in [0, 1).
+        ruled_out: ids that no decoder may pick.
+        record: whether an adaptive decoder keeps a trace.
     """
 
-    def __init__(self, decoder: Decoder, numbers: np.ndarray) -> None:
-        self.decoder, self.numbers = decoder, numbers
-        self.processors = LogitsProcessorList(decoder.processors())
+    def __init__(
+        self, decoder: Decoder, numbers: np.ndarray, ruled_out: Sequence[int] = (), record: bool = False
+    ) -> None:
+        self.decoder, self.numbers, self.ruled_out = decoder, numbers, list(ruled_out)
+        self.processors = LogitsProcessorList(decoder.processors(record=record))
         self.log_probs: list[Tensor] = []
         self.k: list[Tensor] = []
         self.mass: list[Tensor] = []
@@ -62,6 +72,7 @@ class Sampler(LogitsProcessor):
         x = upcast(scores)
         checked_top(x)
         logs = torch.log_softmax(x, -1)
+        x = without(x, self.ruled_out)
         if self.decoder.samples:
             kept = self.processors(cast("torch.LongTensor", input_ids), x)
             mask = kept > -torch.inf
@@ -74,6 +85,11 @@ class Sampler(LogitsProcessor):
         self.log_probs.append(logs.gather(1, chosen)[:, 0])
         return torch.full_like(scores, -torch.inf).scatter_(1, chosen, 0.0)
 
+    @property
+    def trace(self) -> DecodingTrace:
+        """Of an adaptive decoder; empty for others, and if none is kept."""
+        return next((p.trace for p in self.processors if isinstance(p, AdaptiveLogitsProcessor)), DecodingTrace())
+
     def _drawn(self, kept: Tensor) -> Tensor:
         """(rows, 1) the first id whose cumulative probability exceeds the number of this step."""
         fine = kept.double() if kept.device.type != "mps" else kept
@@ -81,6 +97,31 @@ class Sampler(LogitsProcessor):
         numbers = torch.as_tensor(self.numbers[:, len(self.k)], dtype=cumulative.dtype, device=kept.device)
         wanted = numbers[:, None] * cumulative[:, -1:]
         return torch.searchsorted(cumulative, wanted, right=True).clamp(max=kept.shape[1] - 1)
+
+
+def without(logits: Tensor, ruled_out: Sequence[int]) -> Tensor:
+    """The logits (..., V), −inf at the ids that are ruled out."""
+    if not ruled_out:
+        return logits
+    return logits.index_fill(-1, torch.tensor(ruled_out, device=logits.device), -torch.inf)
+
+
+@contextmanager
+def own_settings(model: "PreTrainedModel") -> Iterator[None]:
+    """The model without the generation settings that it was published with, but for its special tokens.
+
+    `generate` takes from them whatever it is not given: penalties of repetition, beams, a temperature, a top-p.
+    """
+    holders = [(part, part.generation_config) for part in model.modules() if "generation_config" in vars(part)]
+    for part, given in holders:
+        part.generation_config = GenerationConfig(
+            **{name: getattr(given, name, None) for name in ("bos_token_id", "pad_token_id")}
+        )
+    try:
+        yield
+    finally:
+        for part, given in holders:
+            part.generation_config = given
 
 
 def random_numbers(seed: int, prompts: Sequence[int], steps: int) -> np.ndarray:
@@ -149,6 +190,9 @@ def continuations(
 ) -> list[Continuation]:
     """What a decoder writes after each prompt, from a seed alone: neither batch nor global random state matters.
 
+    Of the model's own generation settings (`model.generation_config`) only its special tokens count: penalties, beams
+    or a temperature that it was published with would make another decoder of each.
+
     Args:
         model: a causal language model of transformers.
         tokenizer: its tokenizer.
@@ -174,40 +218,64 @@ def continuations(
     for start in track(range(0, len(ids), batch_size), desc=decoder.name):
         part = ids[start : start + batch_size]
         numbers = random_numbers(seed, range(start, start + len(part)), max_new_tokens)
-        found += _batch(model, tokenizer, part, decoder, numbers, exact_length)
+        found += _batch(model, tokenizer, part, Sampler(decoder, numbers), exact_length)[0]
     return found
+
+
+@torch.no_grad()
+def traced_continuation(
+    model: "PreTrainedModel",
+    tokenizer: "PreTrainedTokenizerBase",
+    prompt: str,
+    decoder: Decoder,
+    *,
+    max_new_tokens: int = 64,
+    seed: int = 0,
+) -> tuple[Continuation, DecodingTrace, Tensor]:
+    """What `continuations` writes after one prompt, with the trace of an adaptive decoder and the (1, length) ids.
+
+    Raises:
+        TypeError: if a kind is wrong.
+        ValueError: as `continuations`.
+    """
+    require_range("max_new_tokens", max_new_tokens, low=1, integer=True)
+    require_range("seed", seed, low=0, integer=True)
+    ids = encoded(tokenizer, [prompt], max_new_tokens, context_of(model))
+    sampler = Sampler(decoder, random_numbers(seed, [0], max_new_tokens), record=True)
+    (text,), out = _batch(model, tokenizer, ids, sampler, exact_length=False)
+    return text, sampler.trace, out
 
 
 def _batch(
     model: "PreTrainedModel",
     tokenizer: "PreTrainedTokenizerBase",
     ids: list[list[int]],
-    decoder: Decoder,
-    numbers: np.ndarray,
+    sampler: Sampler,
     exact_length: bool,
-) -> list[Continuation]:
-    ends = end_ids(model, tokenizer)
+) -> tuple[list[Continuation], Tensor]:
+    """The continuations of one batch, and (rows, length) what was generated, prompts included."""
+    ends, decoder = end_ids(model, tokenizer), sampler.decoder
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else (ends or [0])[0]
     table, mask = padded(ids, pad, model.device)
-    steps = numbers.shape[1]
-    stops = [] if exact_length else ends
+    steps = sampler.numbers.shape[1]
+    stops, sampler.ruled_out = ([], ends) if exact_length else (ends, [])
     if decoder.kind == "contrastive":
         k, alpha = int(decoder.number("k")), float(decoder.number("alpha"))
         out = contrastive_search(
-            model, table, k, alpha, max_new_tokens=steps, attention_mask=mask, eos_token_id=stops, pad_token_id=pad
-        )
-        new = out[:, table.shape[1] :]
-        told = _scored(model, out, mask, new.shape[1], k)
-    else:
-        sampler = Sampler(decoder, numbers)
-        config = GenerationConfig(
-            do_sample=False, max_new_tokens=steps, pad_token_id=pad, eos_token_id=stops or None,
-            suppress_tokens=ends if exact_length and ends else None,
+            model, table, k, alpha, max_new_tokens=steps, attention_mask=mask, eos_token_id=stops, pad_token_id=pad,
+            suppress_tokens=sampler.ruled_out,
         )  # fmt: skip
-        generate = cast("Any", model).generate
-        out = generate(
-            table, attention_mask=mask, generation_config=config, logits_processor=LogitsProcessorList([sampler])
+        new = out[:, table.shape[1] :]
+        told = _scored(model, out, mask, new.shape[1], k, sampler.ruled_out)
+    else:
+        config = GenerationConfig(
+            do_sample=False, max_new_tokens=steps, pad_token_id=pad, eos_token_id=stops or None
         )
+        generate = cast("Any", model).generate
+        with own_settings(model):
+            out = generate(
+                table, attention_mask=mask, generation_config=config, logits_processor=LogitsProcessorList([sampler])
+            )
         new = out[:, table.shape[1] :]
         told = tuple(torch.stack(values, 1) for values in (sampler.log_probs, sampler.k, sampler.mass))
     logs, k, mass = (values.cpu().double().numpy() for values in told)
@@ -217,15 +285,18 @@ def _batch(
         text = str(tokenizer.decode(tokens[:length], skip_special_tokens=True))
         upto = slice(0, min(length + 1, len(tokens)))  # the step that ended the text counts as a step
         found.append(Continuation(tokens[:length], text, logs[row, :length], k[row, upto], mass[row, upto]))
-    return found
+    return found, out
 
 
-def _scored(model: "PreTrainedModel", ids: Tensor, mask: Tensor, new: int, k: int) -> tuple[Tensor, Tensor, Tensor]:
+def _scored(
+    model: "PreTrainedModel", ids: Tensor, mask: Tensor, new: int, k: int, ruled_out: Sequence[int]
+) -> tuple[Tensor, Tensor, Tensor]:
     """(rows, new) ln p of the last `new` tokens, and k and the mass of the k best at each step: one pass."""
     logits = continuation_logits(model, ids, torch.cat((mask, mask.new_ones(len(ids), new)), 1), new)
     logs = torch.log_softmax(logits, -1)
     chosen = logs.gather(-1, ids[:, -new:, None])[..., 0]
-    mass = logs.topk(min(k, logs.shape[-1]), dim=-1).values.exp().sum(-1)
+    k = min(k, logs.shape[-1] - len(set(ruled_out)))
+    mass = without(logs, ruled_out).topk(k, dim=-1).values.exp().sum(-1)
     return chosen, torch.full_like(chosen, k), mass
 
 

@@ -8,7 +8,8 @@ class Generation:
     """Tells whether a call goes on with the generation of the call before, from the ids that both were given.
 
     It does if there is one more token, as many rows, and the same prompts (the ids of the first call). In a beam search
-    rows change places only among those of one prompt.
+    rows change places only among those of one prompt. A new prompt that is all of the last ids and one more cannot be
+    told from the next step: that is what `reset()` is for.
     """
 
     def __init__(self) -> None:

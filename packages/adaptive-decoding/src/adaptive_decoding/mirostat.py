@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers import LogitsProcessor
 
 from adaptive_decoding.lifecycle import Generation
-from adaptive_decoding.processor import checked_scores
+from adaptive_decoding.processor import checked_scores, held
 from adaptive_decoding.ranking import checked_top, upcast
 
 
@@ -17,13 +17,13 @@ class MirostatLogitsProcessor(LogitsProcessor):
 
     S is the surprise in bits of the sampled token under the renormalised kept set. The token is seen at the next call,
     at the end of `input_ids`; rows that sampled something else (padding after the end) keep their μ. Each row of the
-    batch has its own μ; a new prompt starts afresh. A beam search reorders rows, which this does not follow: sample.
+    batch has its own μ; a new prompt starts afresh (one that is the last with one more token does not: `reset()`). A beam search reorders rows, which this does not follow: sample.
     Version 2 of Mirostat (Basu et al., 2021), a baseline of Section 4.
 
     Args:
         tau: τ, the surprise aimed at, in bits.
         eta: η, the learning rate.
-        filter_value: the score of what is not kept.
+        filter_value: the score of what is not kept (the least of the dtype, where that cannot hold it).
         pad_token_id: the id that fills rows up after their end, if no row can sample it.
 
     Attributes:
@@ -69,7 +69,7 @@ class MirostatLogitsProcessor(LogitsProcessor):
         keep.scatter_(1, x.argmax(-1, keepdim=True), True)
         kept = x.masked_fill(~keep, -torch.inf) - top
         self._kept = -torch.log_softmax(kept, -1) / math.log(2)
-        return scores.masked_fill(~keep, self.filter_value)
+        return scores.masked_fill(~keep, held(self.filter_value, scores.dtype))
 
     def _learn(self, mu: Tensor, kept: Tensor, tokens: Tensor) -> Tensor:
         observed = kept.gather(1, tokens[:, None])[:, 0]

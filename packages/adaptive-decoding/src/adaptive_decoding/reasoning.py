@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from offprints.checks import message, require_kind
 
-from adaptive_decoding.data import Question, load_questions
+from adaptive_decoding.data import Question, load_questions, value_of
 from adaptive_decoding.decoders import Decoder, make_decoder
 from adaptive_decoding.generation import continuations
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-NUMBER = r"-?\$?\d[\d,]*(?:\.\d+)?"
-STATED = re.compile(rf"(?:####|[Aa]nswer\s*(?:is|:|=))\s*({NUMBER})")
+NUMBER = r"(?:(?<![\w)\]])[-−])?\$?(?:(?<=\$)[-−])?\d[\d,]*(?:\.\d+)?"  # the 5 of 3-5 is positive
+STATED = re.compile(rf"(?:####|[Aa]nswer\s*(?:is|:|=))[\s:=*]*({NUMBER})")
+NEXT = re.compile(r"^\s*(?:Question|Q)\s*\d*\s*:", re.MULTILINE)
 TEMPLATE = "Question: {question}\nAnswer:"
 
 
@@ -53,11 +54,14 @@ class ReasoningReport:
 def read_answer(text: str, answer_re: str | re.Pattern[str] | None = None) -> str | None:
     """The number that a text answers with: after `####` or "answer is", else the last number; None without any.
 
-    `answer_re` is searched for instead, where given: its last match counts, the first group of it if it has one.
+    Only what comes before a line with the next question ("Question:", "Q:") counts, as models go on with one of their
+    own. `answer_re` is searched for there instead, where given: its last match counts, the first group of it if it has
+    one.
 
     Raises:
         ValueError: if `answer_re` is no regular expression.
     """
+    text = NEXT.split(text, maxsplit=1)[0]
     if answer_re is not None:
         try:
             pattern = re.compile(answer_re)
@@ -72,11 +76,8 @@ def read_answer(text: str, answer_re: str | re.Pattern[str] | None = None) -> st
 
 def same_number(answer: str | None, gold: str) -> bool:
     """Whether two numbers are equal, commas and currency signs aside."""
-    try:
-        values = [float(re.sub(r"[,$\s]", "", text)) for text in (answer or "", gold)]
-    except ValueError:
-        return False
-    return math.isclose(*values, rel_tol=1e-9, abs_tol=1e-9)
+    said, right = value_of(answer or ""), value_of(gold)
+    return said is not None and right is not None and math.isclose(said, right, rel_tol=1e-9, abs_tol=1e-9)
 
 
 def evaluate_reasoning(

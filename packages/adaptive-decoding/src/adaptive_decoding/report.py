@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from offprints.checks import message, require_choice
 
 from adaptive_decoding.distance import MauveScore
 
@@ -100,9 +101,10 @@ class DecoderReport:
             ImportError: naming the extra, without matplotlib.
             ValueError: if one of the metrics was not measured.
         """
+        if not self.metrics:
+            raise ValueError(message("metrics", "measured, one or more", "none"))
         for metric in (x, y):
-            if metric not in self.metrics:
-                raise ValueError(f"metric must be one of {', '.join(self.metrics)}, got {metric!r}.")
+            require_choice("metric", metric, self.metrics)
         try:
             from matplotlib.figure import Figure
         except ImportError as error:
