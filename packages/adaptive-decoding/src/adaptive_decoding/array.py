@@ -50,7 +50,9 @@ def adaptive_filter(
     if vocab_size is not None:
         size = require_range("vocab_size", vocab_size, low=1, high=size, integer=True, because="the logits of a row")
     rows = given.reshape(-1, given.shape[-1])
-    out = np.full_like(rows, filter_value if np.isinf(filter_value) else max(filter_value, np.finfo(rows.dtype).min))
+    out = np.full_like(
+        rows, filter_value if np.isinf(filter_value) else max(filter_value, float(np.finfo(rows.dtype).min))
+    )
     for row, values in enumerate(rows[:, :size]):
         fine = values.astype(np.float64)
         top = fine.max()

@@ -63,7 +63,9 @@ def _parser() -> argparse.ArgumentParser:
     one = verb("generate", _generate, "Continue one prompt, or each line of standard input.")
     one.add_argument("prompt", nargs="?")
     one.add_argument("--decoder", default="adaptive:epsilon=0.001")
-    one.add_argument("--html", type=_writable(), help="write a heat map of the candidates of one prompt (adaptive only)")
+    one.add_argument(
+        "--html", type=_writable(), help="write a heat map of the candidates of one prompt (adaptive only)"
+    )
 
     two = verb("compare", _compare, "Decoders side by side on the prompts of a file.")
     two.add_argument("--prompts", type=Path, required=True, help="text, .jsonl or .wp_source")

@@ -23,7 +23,7 @@ class MauveScore:
     Attributes:
         score: mean over the runs of k-means.
         interval: 95 % over texts, by bootstrap, of the score that so many texts have on average; None without
-            resamples. Texts drawn twice lower MAUVE, so that the resampled values lie beside the score: how they
+            resamples. Texts drawn twice move MAUVE, so that the resampled values lie beside the score: how they
             scatter about their own mean is taken from them, not where they lie.
         resampled: (resamples,) the bootstrap values.
     """
@@ -99,7 +99,7 @@ def feature_mauve(
 
 
 def centred_interval(score: float, resampled: np.ndarray, level: float = 0.95) -> tuple[float, float] | None:
-    """score − (θ* − mean θ*) for the middle `level` of the resampled values θ*, within [0, 1]; None without any."""
+    """Score − (θ* − mean θ*) for the middle `level` of the resampled values θ*, within [0, 1]; None without any."""
     if not resampled.size:
         return None
     low, high = score - (np.quantile(resampled, ((1 + level) / 2, (1 - level) / 2)) - resampled.mean())

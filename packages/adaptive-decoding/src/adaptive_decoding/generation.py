@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class Continuation:
     """What one decoder wrote after one prompt (what Section 4 compares).
 
-    For every decoder p is the softmax of the model's own logits, before anything is ruled out. Candidates are the tokens
-    that the decoder could have picked at that step: where no text may end early, the end is none of them.
+    For every decoder p is the softmax of the model's own logits, before anything is ruled out. Candidates are the
+    tokens that the decoder could have picked at that step: where no text may end early, the end is none of them.
 
     Attributes:
         ids: the new tokens, the end of the text left out.
@@ -268,9 +268,7 @@ def _batch(
         new = out[:, table.shape[1] :]
         told = _scored(model, out, mask, new.shape[1], k, sampler.ruled_out)
     else:
-        config = GenerationConfig(
-            do_sample=False, max_new_tokens=steps, pad_token_id=pad, eos_token_id=stops or None
-        )
+        config = GenerationConfig(do_sample=False, max_new_tokens=steps, pad_token_id=pad, eos_token_id=stops or None)
         generate = cast("Any", model).generate
         with own_settings(model):
             out = generate(

@@ -17,7 +17,8 @@ class MirostatLogitsProcessor(LogitsProcessor):
 
     S is the surprise in bits of the sampled token under the renormalised kept set. The token is seen at the next call,
     at the end of `input_ids`; rows that sampled something else (padding after the end) keep their μ. Each row of the
-    batch has its own μ; a new prompt starts afresh (one that is the last with one more token does not: `reset()`). A beam search reorders rows, which this does not follow: sample.
+    batch has its own μ; a new prompt starts afresh (one that is the last with one more token does not: `reset()`). A
+    beam search reorders rows, which this does not follow: sample.
     Version 2 of Mirostat (Basu et al., 2021), a baseline of Section 4.
 
     Args:

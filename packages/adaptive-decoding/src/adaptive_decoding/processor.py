@@ -70,7 +70,7 @@ class AdaptiveLogitsProcessor(LogitsProcessor):
         rule: "prefix", "pointwise" or "last", as in `candidate_mask`.
         sampling: "multinomial", from the renormalised probabilities, or "uniform", evenly from what is kept (Table 8).
         flat: "top1" or "keep_all", as in `candidate_mask`.
-        min_tokens_to_keep: the most probable tokens that stay in any case, unless they are at −inf; beam search needs 2.
+        min_tokens_to_keep: the most probable tokens that stay in any case, unless at −inf; beam search needs 2.
         vocab_size: n, where the last logits only fill the vocabulary up.
         count_masked: whether tokens that came in at −inf count in n.
         filter_value: the score of what is not kept (the least of the dtype, where that cannot hold it).
@@ -140,7 +140,9 @@ class AdaptiveLogitsProcessor(LogitsProcessor):
             raise ValueError(message("model.generation_config.top_h", "None", settings.top_h, "Set it to None."))
         for name in (*off, "min_p", "top_h"):
             if more.get(name) is not None and more[name] != off.get(name):
-                hint = "Give it to AdaptiveLogitsProcessor." if name == "temperature" else "It would cut after the rule."
+                hint = (
+                    "Give it to AdaptiveLogitsProcessor." if name == "temperature" else "It would cut after the rule."
+                )
                 raise ValueError(message(name, "left out", repr(more[name]), hint))
         before = more.get("logits_processor")
         chain = LogitsProcessorList([*(before if isinstance(before, list) else []), self])
