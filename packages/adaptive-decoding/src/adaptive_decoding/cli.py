@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -91,7 +91,7 @@ def _loaded(options: argparse.Namespace) -> "tuple[PreTrainedModel, PreTrainedTo
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     model = AutoModelForCausalLM.from_pretrained(options.model, dtype=options.dtype).eval()
-    return model.to(pick_device()), AutoTokenizer.from_pretrained(options.model)
+    return model.to(pick_device()), cast("Any", AutoTokenizer.from_pretrained(options.model))
 
 
 def _generate(options: argparse.Namespace) -> int:
@@ -134,7 +134,7 @@ def _encoder(name: str | None) -> "SentenceEncoder | None":
 
     from adaptive_decoding.metrics import SentenceEncoder
 
-    return SentenceEncoder(AutoModel.from_pretrained(name).eval(), AutoTokenizer.from_pretrained(name))
+    return SentenceEncoder(AutoModel.from_pretrained(name).eval(), cast("Any", AutoTokenizer.from_pretrained(name)))
 
 
 def _compare(options: argparse.Namespace) -> int:

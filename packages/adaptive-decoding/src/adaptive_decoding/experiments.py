@@ -1,6 +1,7 @@
 """The runs behind the claims: candidate sets, diversity against perplexity, MAUVE, arithmetic, the exact tail mass."""
 
 from collections.abc import Sequence
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -69,7 +70,7 @@ def candidate_sets(seed: int, model: str, prompts: int, length: int, steps: int)
         both = _Both(AdaptiveLogitsProcessor(limits, sampling=sampling, record=True), ends)
         config = GenerationConfig(do_sample=True, top_k=0, max_new_tokens=steps, pad_token_id=0)
         with isolated(seed), own_settings(here.model):
-            here.model.generate(
+            cast("Any", here.model).generate(
                 table, attention_mask=mask, generation_config=config, logits_processor=LogitsProcessorList([both])
             )
         trace, differ, mass = both.inner.trace, *(torch.stack(x).cpu().numpy() for x in (both.differ, both.mass))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -39,12 +39,12 @@ def bench(name: str) -> Bench:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     loaded = AutoModelForCausalLM.from_pretrained(name, dtype="auto", device_map="auto").eval()
-    return Bench(loaded, AutoTokenizer.from_pretrained(name), encoder, articles())
+    return Bench(loaded, cast("Any", AutoTokenizer.from_pretrained(name)), encoder, articles())
 
 
 def precise_head(model: "PreTrainedModel") -> "PreTrainedModel":
     """Weights in bfloat16 but for the last layer: 8-bit mantissas would put the logits on a grid of 0.06."""
-    weight = model.get_output_embeddings().weight.detach().float().clone()
+    weight = cast("Any", model.get_output_embeddings()).weight.detach().float().clone()
     model = model.bfloat16()
     head: Any = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=False, dtype=torch.float32)
     head.weight = torch.nn.Parameter(weight, requires_grad=False)

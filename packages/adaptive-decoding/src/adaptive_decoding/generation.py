@@ -1,7 +1,7 @@
 """Continuations by any decoder, the same random numbers for all of them, and what each step's candidates were."""
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -107,16 +107,15 @@ def without(logits: Tensor, ruled_out: Sequence[int]) -> Tensor:
 
 
 @contextmanager
-def own_settings(model: "PreTrainedModel") -> Iterator[None]:
+def own_settings(model: "PreTrainedModel") -> Generator[None]:
     """The model without the generation settings that it was published with, but for its special tokens.
 
     `generate` takes from them whatever it is not given: penalties of repetition, beams, a temperature, a top-p.
     """
-    holders = [(part, part.generation_config) for part in model.modules() if "generation_config" in vars(part)]
+    holders = [(cast("Any", p), p.generation_config) for p in model.modules() if "generation_config" in vars(p)]
     for part, given in holders:
-        part.generation_config = GenerationConfig(
-            **{name: getattr(given, name, None) for name in ("bos_token_id", "pad_token_id")}
-        )
+        kept = {name: getattr(given, name, None) for name in ("bos_token_id", "pad_token_id")}
+        part.generation_config = GenerationConfig(**kept)
     try:
         yield
     finally:
