@@ -321,15 +321,15 @@ def test_the_price_of_features_begins_when_exploration_has_faded():
     from suwr.fitting import Plan
 
     plan = Plan("log", 5, 0.4, max_epochs=1000, explore_epochs=50)
-    assert plan.schedule(0) == plan.schedule(49) == (1.0, 1.0, 0.0)
-    assert plan.schedule(225)[:2] == pytest.approx((0.05**0.5, 0.05**0.5))
-    assert plan.schedule(400) == pytest.approx((0.05, 0.1, 0.0))  # the price begins when exploration has faded
-    assert plan.schedule(450)[2] == pytest.approx(0.2)
-    assert plan.schedule(500)[2] == plan.schedule(900)[2] == pytest.approx(0.4)
-    late = Plan("log", 5, 0.4, max_epochs=100, explore_epochs=60)
-    assert late.schedule(59)[2] == late.schedule(60)[2] == 0.0
-    assert late.schedule(65)[2] == pytest.approx(0.2)
-    assert plan.schedule(999)[:2] == (0.05, 0.1)
+    assert plan.schedule(0) == plan.schedule(50) == (1.0, 1.0, 0.0)
+    assert plan.schedule(375) == pytest.approx((0.05**0.5, 1.0, 0.0))  # while features are learned, stops are anywhere
+    assert plan.schedule(700) == pytest.approx((0.05, 1.0, 0.0))  # stopping and the price begin when that has faded
+    assert plan.schedule(750) == pytest.approx((0.05, 0.1**0.5, 0.2))
+    for epoch in (800, 999):
+        assert plan.schedule(epoch) == pytest.approx((0.05, 0.1, 0.4))
+    late = Plan("log", 5, 0.4, max_epochs=100, explore_epochs=80)
+    assert late.schedule(79)[2] == late.schedule(80)[2] == 0.0
+    assert late.schedule(85)[2] == pytest.approx(0.2)
 
 
 def test_inputs_are_left_alone_and_their_form_does_not_matter(model):

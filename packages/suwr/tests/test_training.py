@@ -60,7 +60,7 @@ def test_patience_counts_from_the_end_of_the_warm_up():
     held = rows(slice(150, 200))
     wrong = Rows(held.x, 1 - held.y)  # it only gets worse
     _, history, _, _ = trained(wrong, patience=3)
-    assert history.epoch[-1] == max(history.best, 15) + 3  # full price from half the epochs on
+    assert history.epoch[-1] == max(history.best, 24) + 3  # full price from four fifths of the epochs on
     _, history, _, _ = trained(wrong, patience=None)
     assert history.epoch[-1] == 29
 

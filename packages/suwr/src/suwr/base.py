@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data  # pyrefly: ignore[missing-module-attribute]
 
 from suwr import enumeration, saving
-from suwr.fitting import History, Plan, Rows, train
+from suwr.fitting import RANDOM, History, Plan, Rows, train
 from suwr.inference import Unmasked, unmask
 from suwr.inputs import Scaling, columns_of, numbers, seed_of, split_rows
 from suwr.narrative import Narrative, Session, narrate
@@ -48,7 +48,7 @@ class SUWREstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         step_size: int = 1, hidden: int = 100, layers: int = 3,
         trunk: str = "shared", stop: str = "threshold", loss_scale: float = 10.0, lr: float = 1e-3,
         weight_decay: float = 1e-4, batch_size: int = 1000, max_epochs: int = 300, explore_epochs: int | None = None,
-        patience: int | None = 100, validation_fraction: float = 0.2, baseline: str = "mean", step_input: bool = False,
+        patience: int | None = 30, validation_fraction: float = 0.2, baseline: str = "mean", step_input: bool = False,
         allow_missing: bool = False, device: str | torch.device = "auto", dtype: str = "float32",
         random_state: int | np.random.RandomState | None = None, verbose: int = 0,
     ) -> None:  # fmt: skip
@@ -123,7 +123,7 @@ class SUWREstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return Rows(x, target.to(dtype) if target.is_floating_point() else target, observed)
 
     def _plan(self) -> Plan:
-        explore = 3 * self.max_epochs // 20 if self.explore_epochs is None else self.explore_epochs
+        explore = int(RANDOM * self.max_epochs) if self.explore_epochs is None else self.explore_epochs
         return Plan(
             self._kind, self.budget_, self.sparsity, self.loss_scale, self.lr, self.weight_decay, self.batch_size,
             self.max_epochs, explore, self.patience, self.baseline,

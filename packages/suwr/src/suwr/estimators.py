@@ -39,8 +39,8 @@ class SUWRClassifier(ClassifierMixin, SUWREstimator):
         weight_decay: of Adam.
         batch_size: rows of an update; small tables want fewer, so that there are 2000 updates or more.
         max_epochs: passes over the data.
-        explore_epochs: epochs of full exploration; None: 3 * max_epochs // 20. It fades until 2/5 of all epochs; then
-            the price of features rises from 0 to `sparsity` over a tenth of them.
+        explore_epochs: epochs of features at random; None: half of all. Exploration fades until 7/10 of them; over the
+            tenth after that stopping is learned, and the price of features rises from 0 to `sparsity`.
         patience: epochs without improvement on the validation rows at the full price; None: never stop early.
         validation_fraction: share of the rows for that; 0 keeps the last weights.
         baseline: of the policy gradient: "mean", "leave-one-out", "value", "none".

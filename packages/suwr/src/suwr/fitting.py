@@ -14,12 +14,14 @@ from suwr.unrolling import rollout, suwr_loss
 
 EXPLORE, EXPLORE_STOP = 0.05, 0.1
 """What is left of the exploration at the end, of features and of stopping."""
-FADED, PRICED = 0.4, 0.5
-"""Shares of the epochs after which exploration has come down to that, and after which features cost their full price.
+RANDOM, FADED, PRICED = 0.5, 0.7, 0.8
+"""Shares of the epochs: until the first features are chosen at random, until the second their exploration has come down
+to that; then stopping is learned, and from the third on features cost their full price.
 
 The released code asks for the full price while nearly all choices are still random (epoch 100 of 1000; 650 for the
 exploration). Where single features tell nothing, as in a product of two, stopping at once is then the best that the
-policy can do, and it never learns to choose; here the price begins when the exploration has faded.
+policy can do, and it never learns to choose. So here the outputs learn from random masks first, then the policy learns
+where to look, stopping anywhere alike, and only then when it has seen enough.
 """
 
 
@@ -42,19 +44,16 @@ class Plan:
     def schedule(self, epoch: int) -> tuple[float, float, float]:
         """Exploration of features and of stopping, and the price of a feature, in an epoch.
 
-        Both explorations are 1 for `explore_epochs`, then fall geometrically to 0.05 and 0.1; the price is 0 until then
-        and rises linearly to `sparsity`.
+        That of features is 1 for `explore_epochs` and falls geometrically to 0.05 at `faded`; from there to `priced`
+        that of stopping falls from 1 to 0.1 and the price rises linearly to `sparsity`.
         """
-        past = epoch - self.explore_epochs
-        if past < 0:
-            return 1.0, 1.0, 0.0
-        fade = EXPLORE ** (past / max(1.0, self.faded - self.explore_epochs))
-        warm = min(1.0, max(0.0, epoch - self.faded) / max(1.0, self.priced - self.faded))
-        return max(EXPLORE, fade), max(EXPLORE_STOP, fade), warm * self.sparsity
+        chosen = (epoch - self.explore_epochs) / max(1.0, self.faded - self.explore_epochs)
+        warm = min(1.0, max(0.0, (epoch - self.faded) / max(1.0, self.priced - self.faded)))
+        return EXPLORE ** min(1.0, max(0.0, chosen)), EXPLORE_STOP**warm, warm * self.sparsity
 
     @property
     def faded(self) -> float:
-        """Epoch at which the exploration has faded and the price begins."""
+        """Epoch at which the exploration of features has faded, and that of stopping and the price begin to move."""
         return max(float(self.explore_epochs), FADED * self.max_epochs)
 
     @property
