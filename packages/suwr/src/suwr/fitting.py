@@ -47,19 +47,19 @@ class Plan:
         That of features is 1 for `explore_epochs` and falls geometrically to 0.05 at `faded`; from there to `priced`
         that of stopping falls from 1 to 0.1 and the price rises linearly to `sparsity`.
         """
-        chosen = (epoch - self.explore_epochs) / max(1.0, self.faded - self.explore_epochs)
-        warm = min(1.0, max(0.0, (epoch - self.faded) / max(1.0, self.priced - self.faded)))
+        chosen = (epoch - self.explore_epochs) / max(1, self.faded - self.explore_epochs)
+        warm = min(1.0, max(0.0, (epoch - self.faded) / max(1, self.priced - self.faded)))
         return EXPLORE ** min(1.0, max(0.0, chosen)), EXPLORE_STOP**warm, warm * self.sparsity
 
     @property
-    def faded(self) -> float:
+    def faded(self) -> int:
         """Epoch at which the exploration of features has faded, and that of stopping and the price begin to move."""
-        return max(float(self.explore_epochs), FADED * self.max_epochs)
+        return max(self.explore_epochs, round(FADED * self.max_epochs))
 
     @property
-    def priced(self) -> float:
+    def priced(self) -> int:
         """Epoch from which on features cost their full price."""
-        return self.faded + (PRICED - FADED) * self.max_epochs
+        return self.faded + round((PRICED - FADED) * self.max_epochs)
 
 
 @dataclass
