@@ -11,7 +11,7 @@ batch = tokenizer("Once upon a time, in a village by the sea,", return_tensors="
 
 processor = AdaptiveLogitsProcessor(epsilon=1e-3, record=True)
 with torch.random.fork_rng():
-    out = model.generate(**batch, do_sample=True, top_k=0, logits_processor=[processor], max_new_tokens=40)
+    out = model.generate(**batch, **processor.generate_kwargs(model, max_new_tokens=40))
 print(tokenizer.decode(out[0]), "\n")
 print(processor.trace.to_text(tokenizer, out), "\n")
 Path("story.html").write_text(processor.trace.to_html(tokenizer, out), encoding="utf-8")

@@ -110,7 +110,8 @@ def without(logits: Tensor, ruled_out: Sequence[int]) -> Tensor:
 def own_settings(model: "PreTrainedModel") -> Generator[None]:
     """The model without the generation settings that it was published with, but for its special tokens.
 
-    `generate` takes from them whatever it is not given: penalties of repetition, beams, a temperature, a top-p.
+    `generate` takes from them whatever it is not given: penalties of repetition, beams, a temperature, a top-p. They
+    come back at the end; meanwhile no other thread should generate with the same model.
     """
     holders = [(cast("Any", p), p.generation_config) for p in model.modules() if "generation_config" in vars(p)]
     for part, given in holders:

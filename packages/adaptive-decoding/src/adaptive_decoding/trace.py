@@ -38,6 +38,9 @@ class Step:
 class DecodingTrace:
     """Kept tokens k, kept mass, confidence and entropy at every step of one generation and every row (Table 8).
 
+    All of the distribution that the processor was given, after its temperature, and of what it kept: what other
+    processors rule out before counts as gone, and what `generate` cuts afterwards as kept.
+
     Confidence is 1 − H_A / ln n, where H_A counts what is not kept as spread evenly; the entropy is that of the whole
     distribution in nats. A row that has ended goes on being recorded until the last one has: give the sequences and
     the end-of-text id to leave that out.
