@@ -77,6 +77,7 @@ def test_equal_size(tiny, report):
         assert mean_size(matched, recorded) == pytest.approx(size, abs=margin)
         assert report.matched[name] == matched.name
     assert report.matched["top_k:k=5"] == f"top_k:k={round(size)}"
+    assert report.matched["adaptive:epsilon=0.01"] == "adaptive:epsilon=0.01"
     assert report.matched["greedy"] is report.matched["sampling"] is report.matched["contrastive:k=5"] is None
     with pytest.raises(ValueError, match="size must be between .* \\(what can be reached here\\), got 500"):
         ad.match_size(ad.make_decoder("top_p"), recorded, 500.0)

@@ -193,7 +193,7 @@ def _matched(
     found: dict[str, Decoder | None] = {}
     for decoder in decoders:
         try:
-            found[decoder.name] = match_size(decoder, recorded, size)
+            found[decoder.name] = decoder if decoder is first else match_size(decoder, recorded, size)
         except ValueError:  # what it cannot reach has no parameter to report
             found[decoder.name] = None
     return size, found
