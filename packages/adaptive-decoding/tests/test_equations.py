@@ -192,6 +192,14 @@ def test_quick_increments_are_the_exact_ones():
     assert torch.equal(quick, decisive_deltas(order, torch.tensor([[500]] * 3)))
 
 
+def test_increments_are_computed_in_float64():
+    x = torch.randn(3, 5000, generator=torch.Generator().manual_seed(0)) * 2
+    for k in (5, 5000):
+        single, double = (ad.confidence_increments(rows, k_max=k) for rows in (x, x.double()))
+        assert torch.equal(single.delta, double.delta)
+        assert torch.equal(single.log_tail, double.log_tail)
+
+
 def test_a_constant_changes_nothing_and_temperature_comes_first():
     x = torch.randn(3, 2000, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 3
     assert torch.equal(ad.candidate_mask(x), ad.candidate_mask(x + 11.0))
