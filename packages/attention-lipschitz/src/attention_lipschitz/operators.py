@@ -4,8 +4,9 @@ Both sides of the paper's local constant, the largest singular value of D_X f (S
 transpose.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import warnings
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
 import torch
 from offprints.checks import require_finite, require_kind
@@ -17,9 +18,14 @@ from attention_lipschitz.core import AttentionHead, AttentionLayer
 Map = AttentionLayer | AttentionHead | Callable[[Tensor], Tensor]
 
 
-def differentiable_attention() -> AbstractContextManager[object]:
+@contextmanager
+def differentiable_attention() -> Generator[None, None, None]:
     """The fused attention kernels have no forward-mode rule: the plain one is used where a model calls them."""
-    return sdpa_kernel(SDPBackend.MATH)
+    with sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
+        # torch warns of what it does itself: its forward-mode rules are scripted, its traces hold constants
+        warnings.filterwarnings("ignore", "`torch.jit.script", DeprecationWarning)
+        warnings.filterwarnings("ignore", "Attempted to insert a get_attr Node", UserWarning)
+        yield
 
 
 class Jacobian:
