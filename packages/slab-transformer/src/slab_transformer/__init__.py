@@ -1,14 +1,34 @@
 """LayerNorm that turns into a foldable BatchNorm, and simplified linear attention (Guo et al., ICML 2024, Section 3)."""
 
 from .attention import SimplifiedLinearAttention, linear_attention
+from .convert import convert
+from .errors import FusionError, UnsupportedModuleError
+from .fuse import FixedShape, fuse, verify_fusion
+from .io import load, load_fused, save
+from .masking import padding_mask
 from .norms import ChannelAffine, PRepBN, RepBN
+from .recalibrate import recalibrate
+from .report import ConversionReport, FusionReport
 from .schedule import PRepBNSchedule
 
 __all__ = [
     "ChannelAffine",
+    "ConversionReport",
+    "FixedShape",
+    "FusionError",
+    "FusionReport",
     "PRepBN",
     "PRepBNSchedule",
     "RepBN",
     "SimplifiedLinearAttention",
+    "UnsupportedModuleError",
+    "convert",
+    "fuse",
     "linear_attention",
+    "load",
+    "load_fused",
+    "padding_mask",
+    "recalibrate",
+    "save",
+    "verify_fusion",
 ]

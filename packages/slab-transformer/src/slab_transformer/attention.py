@@ -43,7 +43,7 @@ def linear_attention(
     batch, heads, length, width = q.shape
     require_shape("k", k, [batch, heads, "M", width])
     require_shape("v", v, [batch, heads, k.shape[2], "d"])
-    require_range("eps", eps, low=0.0)
+    require_range("eps", eps, low=0.0, low_open=True)
     if order not in (None, "kv", "qk"):
         raise ValueError(f'order must be "kv", "qk" or None, got {order!r}.')
     if causal and length != k.shape[2]:
