@@ -1,4 +1,4 @@
-"""Duels: closed-form derivatives and Lanczos against automatic ones, dense decompositions and the released power iteration."""
+"""Duels: closed-form derivatives and Lanczos against automatic and dense ones and the released power iteration."""
 
 import torch
 from attention_lipschitz import AttentionLayer, local_lipschitz

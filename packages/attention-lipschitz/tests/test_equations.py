@@ -1,4 +1,4 @@
-"""The definitions of the paper and the exact facts that follow from them, for the literal reference and the fast path."""
+"""The definitions of the paper and exact facts that follow from them, for the reference and the fast path."""
 
 import math
 
@@ -6,9 +6,9 @@ import attention_lipschitz as al
 import numpy as np
 import pytest
 import torch
+from attention_cases import HAND, HAND_TOKENS, draw, head, model_layer, parts
 from attention_lipschitz import _reference as ref
 from attention_lipschitz.baselines import dense_constant, published_power_iteration, random_directions
-from attention_cases import HAND, HAND_TOKENS, draw, head, model_layer, parts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -175,13 +175,15 @@ def test_bounds_by_hand():
     assert al.bounds.mean_field(1.2, 0.3, 1.4) == pytest.approx(ref.bound_mean_field(1.2, 0.3, 1.4), rel=1e-12)
     s = math.exp(2 * (0.3 + 0.2))
     assert al.bounds.sharp(100, 1.0, 0.3, 2.0, norm_c=0.2) == pytest.approx(2 * (math.sqrt(s) * 1.5 + 0.3), rel=1e-12)
-    assert al.bounds.sharp(100, 1.0, 0.3, 2.0, norm_c=0.2, causal=True) == pytest.approx(2 * (10 * 1.5 + 0.3), rel=1e-12)
+    assert al.bounds.sharp(100, 1.0, 0.3, 2.0, norm_c=0.2, causal=True) == pytest.approx(
+        2 * (10 * 1.5 + 0.3), rel=1e-12
+    )
 
 
 @settings(max_examples=40, deadline=None)
 @given(
-    seed=st.integers(0, 10_000), n=st.integers(1, 8), d=st.integers(1, 5), size=st.floats(0.05, 2.0), causal=st.booleans(),
-    bias=st.booleans(),
+    seed=st.integers(0, 10_000), n=st.integers(1, 8), d=st.integers(1, 5), size=st.floats(0.05, 2.0),
+    causal=st.booleans(), bias=st.booleans(),
 )  # fmt: skip
 def test_every_bound_is_one(seed, n, d, size, causal, bias):
     one, X = head(seed, d=d, d_v=d, size=size, bias=bias), draw(seed + 1, n, d)
@@ -225,6 +227,11 @@ def test_bounds_of_layers_with_positions_hold_too():
                 assert constant(layer, X + 0.2 * E / torch.linalg.vector_norm(E)) <= ball * (1 + 1e-9)
 
 
+def amplified(m, gamma):
+    p = 1 / (1 + (m - 1) * math.exp(-2 * gamma))
+    return p * (1 + 2 * gamma * (1 - p))
+
+
 def test_adversarial_tokens_and_the_lower_bound():
     A = torch.diag(torch.tensor([-1.0, 0.5, 0.2], dtype=torch.float64))
     X = al.adversarial_tokens(A, 4, 2.0)
@@ -244,11 +251,8 @@ def test_adversarial_tokens_and_the_lower_bound():
                 gamma = -eigenvalue if eigenvalue < 0 else eigenvalue / 8
                 u = torch.tensor([1.0, 0.0], dtype=torch.float64)
                 gain = float(torch.linalg.vector_norm(one.V @ u))
-                p = lambda m, g=gamma: 1 / (1 + (m - 1) * math.exp(-2 * g))  # noqa: E731
-                f = lambda m, g=gamma: p(m) * (1 + 2 * g * (1 - p(m)))  # noqa: E731
-                expected = gain * (
-                    math.sqrt(1 + sum(f(i) ** 2 for i in range(2, n + 1))) if causal else math.sqrt(n - 1) * f(n)
-                )
+                rest = math.sqrt(1 + sum(amplified(i, gamma) ** 2 for i in range(2, n + 1)))
+                expected = gain * (rest if causal else math.sqrt(n - 1) * amplified(n, gamma))
                 assert value == pytest.approx(gain if n == 1 else expected, rel=1e-9)
 
 

@@ -27,6 +27,6 @@ def test_the_script_needs_torch_and_transformers_alone(capsys):
     imported = {line.split()[1].partition(".")[0] for line in text.splitlines() if line.startswith(("import", "from"))}
     assert imported <= {"torch", "transformers", "pydoc_data", "zlib", "re"}
     namespace = runpy.run_path(str(SCRIPT), init_globals=None, run_name="check")
-    namespace["main"](layers=2, lengths=(2, 8), width=32)
+    namespace["main"](layer=1, lengths=(2, 8), n_layer=2, n_embd=48)
     said = capsys.readouterr().out
     assert said.count("n =") == 2

@@ -57,8 +57,9 @@ def multi_head_constant(
 
 
 def hard_attention_constant(x: np.ndarray, a: np.ndarray, v: np.ndarray, causal: bool) -> float:
-    """lim ||D_{rX} f|| for r to infinity: ||V|| times the square root of the largest number of tokens that attend to
-    one, each to j = argmax_j x_i^T A^T x_j.
+    """Lim ||D_{rX} f|| for r to infinity: ||V|| times the root of the largest number of tokens that attend to one.
+
+    Each attends to j = argmax_j x_i^T A^T x_j.
     """
     n = len(x)
     chosen = [max(range(i + 1 if causal else n), key=lambda j: x[j] @ a @ x[i]) for i in range(n)]

@@ -6,6 +6,7 @@ one, and says what that one is made of. Layers are known by the name of their cl
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -90,7 +91,7 @@ def _joined(out: nn.Linear, heads: int) -> Tensor:
 
 
 def _from_linear(
-    query: nn.Linear, key: nn.Linear, value: nn.Linear, out: nn.Linear, heads: int, repeat: int = 1, **options: object
+    query: nn.Linear, key: nn.Linear, value: nn.Linear, out: nn.Linear, heads: int, repeat: int = 1, **options: Any
 ) -> AttentionLayer:
     shared = heads // repeat
     return AttentionLayer.from_projections(
@@ -101,13 +102,13 @@ def _from_linear(
     )  # fmt: skip
 
 
-def _embedding_table(model: nn.Module, *names: str) -> nn.Embedding | None:
+def _embedding_table(model: nn.Module, *names: str) -> Any:
     return next((m for name, m in model.named_modules() if name.rpartition(".")[2] in names), None)
 
 
 def _gpt2(model: nn.Module, blocks: Sequence[nn.Module], index: int) -> Site:
     """Conv1D keeps (in, out): queries are columns 0…d, keys d…2d, values 2d…3d of `c_attn`."""
-    block = blocks[index]
+    block: Any = blocks[index]
     attn, heads = block.attn, block.attn.num_heads
     weight, bias = attn.c_attn.weight.T, attn.c_attn.bias
     parts, biases = weight.chunk(3), bias.chunk(3)
@@ -116,7 +117,8 @@ def _gpt2(model: nn.Module, blocks: Sequence[nn.Module], index: int) -> Site:
         scale /= attn.layer_idx + 1
     out = attn.c_proj.weight.unflatten(0, (heads, -1)).mT
     layer = AttentionLayer.from_projections(
-        *(split_heads(part, heads) for part in parts), out, query_bias=split_heads(biases[0], heads),
+        split_heads(parts[0], heads), split_heads(parts[1], heads), split_heads(parts[2], heads), out,
+        query_bias=split_heads(biases[0], heads),
         key_bias=split_heads(biases[1], heads), value_bias=split_heads(biases[2], heads), out_bias=attn.c_proj.bias,
         causal=True, scale=scale,
     )  # fmt: skip
@@ -125,14 +127,17 @@ def _gpt2(model: nn.Module, blocks: Sequence[nn.Module], index: int) -> Site:
 
 
 def _bert(model: nn.Module, blocks: Sequence[nn.Module], index: int) -> Site:
-    block = blocks[index]
+    block: Any = blocks[index]
     own, out = block.attention.self, block.attention.output
     kind = getattr(own, "position_embedding_type", None) or getattr(own.config, "position_embedding_type", "absolute")
     if kind != "absolute":
-        raise UnsupportedArchitectureError(f"position_embedding_type must be 'absolute', got {kind!r}: it is query-dependent.")
+        raise UnsupportedArchitectureError(
+            f"position_embedding_type must be 'absolute', got {kind!r}: it is query-dependent."
+        )
     heads = own.num_attention_heads
     layer = _from_linear(own.query, own.key, own.value, out.dense, heads, causal=bool(own.config.is_decoder))
-    before = blocks[index - 1].output.LayerNorm if index else _embedding_table(model, "LayerNorm")
+    earlier: Any = blocks[index - 1]
+    before = earlier.output.LayerNorm if index else _embedding_table(model, "LayerNorm")
     table = _embedding_table(model, "position_embeddings")
     limit = None
     if table is not None:  # RoBERTa counts from its padding index on
@@ -141,17 +146,18 @@ def _bert(model: nn.Module, blocks: Sequence[nn.Module], index: int) -> Site:
 
 
 def _distilbert(model: nn.Module, blocks: Sequence[nn.Module], index: int) -> Site:
-    block = blocks[index]
+    block: Any = blocks[index]
     attn = block.attention
     layer = _from_linear(attn.q_lin, attn.k_lin, attn.v_lin, attn.out_lin, attn.n_heads)
-    before = blocks[index - 1].output_layer_norm if index else _embedding_table(model, "LayerNorm")
+    earlier: Any = blocks[index - 1]
+    before = earlier.output_layer_norm if index else _embedding_table(model, "LayerNorm")
     table = _embedding_table(model, "position_embeddings")
     limit = table.num_embeddings if table is not None else None
     return Site(layer, attn, attn.out_lin, block, norm=before, after=block.sa_layer_norm, limit=limit)
 
 
 def _vit(model: nn.Module, blocks: Sequence[nn.Module], index: int) -> Site:
-    block = blocks[index]
+    block: Any = blocks[index]
     attn = block.attention
     if hasattr(attn, "q_proj"):
         own, names, out = attn, ("q_proj", "k_proj", "v_proj"), attn.o_proj
@@ -164,7 +170,7 @@ def _vit(model: nn.Module, blocks: Sequence[nn.Module], index: int) -> Site:
 
 def _gpt_neox(model: nn.Module, blocks: Sequence[nn.Module], index: int) -> Site:
     """`query_key_value` holds query, key and value of one head after the other."""
-    block = blocks[index]
+    block: Any = blocks[index]
     attn = block.attention
     heads = attn.config.num_attention_heads
     weight = attn.query_key_value.weight.unflatten(0, (heads, 3, -1))
@@ -172,7 +178,8 @@ def _gpt_neox(model: nn.Module, blocks: Sequence[nn.Module], index: int) -> Site
     biases = (None,) * 3 if bias is None else bias.unflatten(0, (heads, 3, -1)).unbind(1)
     frequencies, factor = _rotary(model)
     layer = AttentionLayer.from_projections(
-        *weight.unbind(1), _joined(attn.dense, heads), query_bias=biases[0], key_bias=biases[1], value_bias=biases[2],
+        weight[:, 0], weight[:, 1], weight[:, 2], _joined(attn.dense, heads),
+        query_bias=biases[0], key_bias=biases[1], value_bias=biases[2],
         out_bias=attn.dense.bias, causal=True, frequencies=frequencies, rotary_factor=factor,
     )  # fmt: skip
     return Site(layer, attn, attn.dense, block, norm=block.input_layernorm)
@@ -180,10 +187,12 @@ def _gpt_neox(model: nn.Module, blocks: Sequence[nn.Module], index: int) -> Site
 
 def _llama(model: nn.Module, blocks: Sequence[nn.Module], index: int) -> Site:
     """Llama, Mistral, Qwen2: grouped queries, rotary positions, maybe a sliding window."""
-    block = blocks[index]
+    block: Any = blocks[index]
     attn, config = block.self_attn, block.self_attn.config
     if hasattr(attn, "q_norm"):
-        raise UnsupportedArchitectureError("queries and keys must be linear in the tokens, but this model normalises them.")
+        raise UnsupportedArchitectureError(
+            "queries and keys must be linear in the tokens, but this model normalises them."
+        )
     heads = config.num_attention_heads
     frequencies, factor = _rotary(model)
     layer = _from_linear(
@@ -204,17 +213,21 @@ def _window(config: object, index: int) -> int | None:
 
 def _rotary(model: nn.Module) -> tuple[Tensor, float]:
     """Frequencies and factor of a model's rotary embedding."""
-    found = next((m for m in model.modules() if type(m).__name__.endswith("RotaryEmbedding")), None)
+    found: Any = next((m for m in model.modules() if type(m).__name__.endswith("RotaryEmbedding")), None)
     if found is None:
-        raise UnsupportedArchitectureError("a rotary embedding must be in the model: pass the whole model, not one layer.")
+        raise UnsupportedArchitectureError(
+            "a rotary embedding must be in the model: pass the whole model, not one layer."
+        )
     if getattr(found, "rope_type", "default") in ("dynamic", "longrope"):
-        raise UnsupportedArchitectureError(f"rotary frequencies must not depend on the length, got {found.rope_type!r}.")
+        raise UnsupportedArchitectureError(
+            f"rotary frequencies must not depend on the length, got {found.rope_type!r}."
+        )
     return found.inv_freq, float(getattr(found, "attention_scaling", 1.0))
 
 
 def _multihead(model: nn.Module, blocks: Sequence[nn.Module], index: int) -> Site:
     """`torch.nn.MultiheadAttention` used as self-attention."""
-    attn = blocks[index]
+    attn: Any = blocks[index]
     if not attn._qkv_same_embed_dim or attn.bias_k is not None or attn.add_zero_attn:
         raise UnsupportedArchitectureError(
             "MultiheadAttention must be self-attention: kdim = vdim = embed_dim, no add_bias_kv, no add_zero_attn."
@@ -223,14 +236,17 @@ def _multihead(model: nn.Module, blocks: Sequence[nn.Module], index: int) -> Sit
     weights = attn.in_proj_weight.chunk(3)
     biases = (None,) * 3 if attn.in_proj_bias is None else attn.in_proj_bias.chunk(3)
     layer = AttentionLayer.from_projections(
-        *(split_heads(weight, heads) for weight in weights), _joined(attn.out_proj, heads),
+        split_heads(weights[0], heads), split_heads(weights[1], heads), split_heads(weights[2], heads),
+        _joined(attn.out_proj, heads),
         query_bias=_maybe(biases[0], heads), key_bias=_maybe(biases[1], heads), value_bias=_maybe(biases[2], heads),
         out_bias=attn.out_proj.bias,
     )  # fmt: skip
-    whole = next((m for m in model.modules() if getattr(m, "self_attn", None) is attn and hasattr(m, "norm1")), None)
+    whole: Any = next(
+        (m for m in model.modules() if getattr(m, "self_attn", None) is attn and hasattr(m, "norm1")), None
+    )
     if whole is None:
         return Site(layer, attn, attn, attn, batch_first=attn.batch_first)
-    norms = {"norm": whole.norm1} if whole.norm_first else {"after": whole.norm1}
+    norms: dict[str, Any] = {"norm": whole.norm1} if whole.norm_first else {"after": whole.norm1}
     return Site(layer, attn, attn, whole, batch_first=attn.batch_first, **norms)
 
 

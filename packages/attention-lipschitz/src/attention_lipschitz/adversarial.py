@@ -44,8 +44,8 @@ def extreme_direction(A: Tensor | np.ndarray) -> tuple[Tensor, float]:
 def adversarial_tokens(A: Tensor | np.ndarray, n: int, R: float) -> Tensor:
     """(n, d) float64 tokens in B_R at which one head is most sensitive (Section 5, adversarial data).
 
-    With u the eigenvector of `extreme_direction`: (−Ru, Ru, …, Ru) where γ = −λ_min, else (Ru, Ru/2, …, Ru/2). All tokens
-    attend to the first one, with probability 1/(1 + (n − 1) e^{−2γR²}).
+    With u the eigenvector of `extreme_direction`: (−Ru, Ru, …, Ru) where γ = −λ_min, else (Ru, Ru/2, …, Ru/2). All
+    tokens attend to the first one, with probability 1/(1 + (n − 1) e^{−2γR²}).
 
     Args:
         A: (d, d).

@@ -24,7 +24,7 @@ def dense_constant(fn: Callable[[Tensor], Tensor], X: Tensor) -> float:
 def random_directions(
     fn: Callable[[Tensor], Tensor], X: Tensor, directions: int = 100, step: float = 1e-4, seed: int = 0
 ) -> float:
-    """max ‖f(X + hE) − f(X − hE)‖ / 2h over random unit directions E: about a lower bound of ‖D_X f‖₂ (Section 2).
+    """Max ‖f(X + hE) − f(X − hE)‖ / 2h over random unit directions E: about a lower bound of ‖D_X f‖₂ (Section 2).
 
     Raises:
         ValueError: if a count or the step is not positive.
@@ -54,7 +54,8 @@ def published_power_iteration(
 ) -> PowerRun:
     """The loop of the paper's scripts (Section 5), with the tangent that was meant instead of the value.
 
-    Every step recomputes `torch.func.jvp` and `torch.func.vjp`; it stops where σ² changes by less than `tol`, absolutely.
+    Every step recomputes `torch.func.jvp` and `torch.func.vjp`; it stops where σ² changes by less than `tol`,
+    absolutely.
 
     Raises:
         ValueError: if a number is not positive.

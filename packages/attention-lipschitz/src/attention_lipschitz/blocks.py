@@ -3,6 +3,8 @@
 The paper's Section 5 measures attention alone; its scripts for BERT measure `block.attention`, which is this block.
 """
 
+from typing import Any
+
 import torch
 from offprints.checks import require_choice, require_range, require_shape
 from torch import Tensor, nn
@@ -44,12 +46,15 @@ class TokenNorm(nn.Module):
         Raises:
             ValueError: if it is none of these, or has no weight.
         """
-        name, weight = type(module).__name__, getattr(module, "weight", None)
+        name = type(module).__name__
+        weight: Any = getattr(module, "weight", None)
         kind = "rms" if "RMSNorm" in name else "layer" if "LayerNorm" in name else None
         if kind is None or weight is None or "Gemma" in name:
             raise ValueError(f"the norm must be a LayerNorm or RMSNorm with a weight, got {name}.")
-        eps = next((e for e in (getattr(module, n, None) for n in ("eps", "variance_epsilon")) if e is not None), None)
-        bias = getattr(module, "bias", None)
+        eps: Any = next(
+            (e for e in (getattr(module, n, None) for n in ("eps", "variance_epsilon")) if e is not None), None
+        )
+        bias: Any = getattr(module, "bias", None)
         eps = torch.finfo(weight.dtype).eps if eps is None else eps
         return cls(weight.detach(), None if bias is None else bias.detach(), eps, kind)
 
@@ -62,7 +67,7 @@ class TokenNorm(nn.Module):
         return x - x.mean(-1, keepdim=True) if self.kind == "layer" else x
 
     def scaled(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """z and 1/√(… + ε)."""
+        """Z and 1/√(… + ε)."""
         centred = self._centred(x)
         inverse = (centred.square().mean(-1, keepdim=True) + self.eps).rsqrt()
         return centred * inverse, inverse

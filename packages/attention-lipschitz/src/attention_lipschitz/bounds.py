@@ -1,8 +1,9 @@
 """All bounds under one roof: by radius (Theorem 3.3 and Section 3 of the paper), near given tokens, and in the limit.
 
 `general`, `mean_field`, `sharp`, `masked_mean_field` bound the Lipschitz constant on B_R from above and `lower` from
-below, from norms alone; `bound_table` does so for a whole layer. `local` and `ball` certify what holds at and around given
-tokens; `large_radius_limit` is what remains when tokens are scaled up; `layernorm_fold` puts a norm into the layer.
+below, from norms alone; `bound_table` does so for a whole layer. `local` and `ball` certify what holds at and around
+given tokens; `large_radius_limit` is what remains when tokens are scaled up; `layernorm_fold` puts a norm into the
+layer.
 """
 
 from attention_lipschitz.blocks import fold_norm as layernorm_fold

@@ -1,7 +1,7 @@
 """Certificates at and around given tokens, for one head or a layer.
 
-They refine Theorem 3.3 of the paper: the same three terms of the derivative (Section 2) with what is known at X in place
-of the radius. Of several heads the bounds add up, with O_h V_h for V.
+They refine Theorem 3.3 of the paper: the same three terms of the derivative (Section 2) with what is known at X in
+place of the radius. Of several heads the bounds add up, with O_h V_h for V.
 """
 
 import math
@@ -41,8 +41,8 @@ def _prepared(layer: Attention, X: Tensor, causal: bool) -> tuple[AttentionLayer
 def local(layer: Attention, X: Tensor, causal: bool = False) -> float:
     """‖D_X f‖ ≤ Σ_h ‖V‖ ‖P‖ + max_i ‖V Cov_i A‖ + ‖B‖, B_ij = P_ij ‖V (x_j − m_i)‖ ‖A x_i + c‖ (terms of Section 2).
 
-    V is O_h V_h; with rotary positions Cov_i A is the covariance of tokens and rotated keys, and A x_i + c what the logit
-    ij multiplies x_j with, so that the bound is as sharp there.
+    V is O_h V_h; with rotary positions Cov_i A is the covariance of tokens and rotated keys, and A x_i + c what the
+    logit ij multiplies x_j with, so that the bound is as sharp there.
 
     Args:
         layer: a layer or a head.
@@ -87,7 +87,8 @@ def _pull_sizes(here: Linearization, h: int) -> Tensor:
 def _largest_covariance(layer: AttentionLayer, here: Linearization, h: int, values: Tensor, means: Tensor) -> Tensor:
     """max_i ‖Σ_j P_ij V (x_j − m_i) (k_j − k̄_i)ᵀ s R_i Q‖: V Cov_i A without positions.
 
-    A spectral norm is at most the Frobenius norm: rows are tried from the largest of those on, until none can be larger.
+    A spectral norm is at most the Frobenius norm: rows are tried from the largest of those on, until none can be
+    larger.
     """
     P, keys = here.P[h], here.k[h]
     query = torch.linalg.qr(layer.query[h].mT)[1].mT if here.turn is None else layer.query[h]  # the same norms, smaller
@@ -113,9 +114,9 @@ def ball(layer: Attention, X: Tensor, delta: float, causal: bool = False) -> flo
     """A bound of ‖D_Y f‖, hence of the Lipschitz constant, on all Y with ‖Y − X‖_F ≤ δ (terms of Section 2).
 
     Of one head: D_ij = δ (‖Aᵀx_j‖ + ‖A x_i + c‖) + ‖A‖ δ² bounds the change of a logit, so that P_ij grows at most to
-    P⁺_ij = min(1, P_ij e^{D_ij + max_k D_ik}). With s = min(n, max_j Σ_i P⁺_ij), ρ = min(max ‖x_i‖ + δ, (diam X + 2δ)/√2) a
-    bound of the standard deviation of the tokens and q = max_i ‖A x_i + c‖ + ‖A‖ δ: v (√s (1 + ρq) + ρ² ‖A‖). With rotary
-    positions ρ² ‖A‖ becomes ρ κ s‖Q‖, κ = max ‖k_j‖ + ‖K‖ δ.
+    P⁺_ij = min(1, P_ij e^{D_ij + max_k D_ik}). With s = min(n, max_j Σ_i P⁺_ij), ρ = min(max ‖x_i‖ + δ, (diam X +
+    2δ)/√2) a bound of the standard deviation of the tokens and q = max_i ‖A x_i + c‖ + ‖A‖ δ: v (√s (1 + ρq) + ρ² ‖A‖).
+    With rotary positions ρ² ‖A‖ becomes ρ κ s‖Q‖, κ = max ‖k_j‖ + ‖K‖ δ.
 
     Args:
         layer: a layer or a head.
@@ -160,7 +161,7 @@ def _push_sizes(here: Linearization, h: int) -> Tensor:
 
 
 def certified_bound(layer: Attention, X: Tensor, radius: float, causal: bool = False) -> float:
-    """A bound of the Lipschitz constant on all Y with ‖Y − X‖_F ≤ radius; at radius 0 of ‖D_X f‖ (Theorem 3.3, refined).
+    """A bound of the Lipschitz constant on all Y with ‖Y − X‖_F ≤ radius; at 0 of ‖D_X f‖ (Theorem 3.3, refined).
 
     Args:
         layer: a layer or a head.

@@ -31,17 +31,17 @@ METHOD = Method(
 }""",
     dtype="float64",
     deviations=[
-        "The released scripts take the first output of torch.func.jvp, which is the value f(X), for the tangent; what they "
-        "print is no Lipschitz constant. It is here as estimator='paper_code', beside the constant itself.",
+        "The released scripts take the first output of torch.func.jvp, which is the value f(X), for the tangent; "
+        "what they print is no Lipschitz constant. It is here as estimator='paper_code', beside the constant itself.",
         "compute_bound of the released code lacks the factor √3 of Theorem 3.3 and is no bound; it is not shipped.",
         "Theorem 3.3's constant was re-proved; that of the mean-field bound was recalled and re-proved; for masked "
         "attention a bound by Hardy's inequality stands in for the paper's, which is stated for another distance.",
         "Attention alone, with its output projection, where the scripts for BERT measure residual and norm as well "
         "(scope='block' does).",
-        "Random GPT-2 and BERT read Python's own documentation, words hashed to ids; pretrained BERT and GPT-2 were not "
-        "run. A byte GPT trained on the spot stands in for a trained model.",
-        "In real layers the derivative is computed from extracted weights with an explicit mask and checked against the "
-        "model's own output.",
+        "Random GPT-2 and BERT read Python's own documentation, words hashed to ids; pretrained BERT and GPT-2 were "
+        "not run. A byte GPT trained on the spot stands in for a trained model.",
+        "In real layers the derivative is computed from extracted weights with an explicit mask and checked against "
+        "the model's own output.",
     ],
 )
 
@@ -165,12 +165,14 @@ def trained(seed: int, scale: Scale, device: str) -> Metrics:
     where="Section 3.3",
     says="Scaled up, almost all tokens lead to hard attention: the constant converges, below v √n.",
     expect=[
-        exact("violations", 0.0, tol=0.0), less("gap_1000", 1e-6), monotone(["gap_10", "gap_100", "gap_1000"], "decreasing"),
+        exact("violations", 0.0, tol=0.0),
+        less("gap_1000", 1e-6),
+        monotone(["gap_10", "gap_100", "gap_1000"], "decreasing"),
     ],
     smoke=Scale(seeds=1, cases=6),
     cpu=Scale(seeds=5, cases=40),
     tolerance=0.5,
-)  # fmt: skip
+)
 def large_radius(seed: int, scale: Scale, device: str) -> Metrics:
     """‖D_{rX} f‖ at r = 10, 100, 1000 against the limit."""
     return experiments_theory.hard_attention(seed, scale.cases)
@@ -193,14 +195,16 @@ def worst(seed: int, scale: Scale, device: str) -> Metrics:
 @METHOD.figure(
     "growth",
     needs=["published-curve", "adversarial-and-real"],
-    caption="Left: what the released code prints grows as n^(1/4), the constant does not. Right: adversarial and real tokens.",
+    caption="Left: the released estimate grows as n^(1/4), the constant does not. Right: adversarial and real tokens.",
 )
 def draw_growth(runs: Mapping[str, Runs]) -> "Figure":
     """Both estimators, adversarial and real data."""
     return figures.growth(runs)
 
 
-@METHOD.figure("radius", needs=["tight", "masked"], caption="The constant at adversarial tokens between its bounds, by radius.")
+@METHOD.figure(
+    "radius", needs=["tight", "masked"], caption="The constant at adversarial tokens between its bounds, by radius."
+)
 def draw_radius(runs: Mapping[str, Runs]) -> "Figure":
     """Bounds against R."""
     return figures.radius(runs)

@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import nn
@@ -49,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def parsed_lengths(text: str) -> list[int]:
-    """"4,8,16", "2:98:2" (step) or "4:128:x2" (factor) as lengths.
+    """Lengths of a text such as "4,8,16", "2:98:2" (step) or "4:128:x2" (factor).
 
     Raises:
         ValueError: if it is none of these.
@@ -94,10 +94,14 @@ def _loaded(name: str) -> "tuple[nn.Module, Callable[[str], object]]":
 
     from attention_lipschitz.data import WordHashTokenizer
 
-    model = AutoModel.from_pretrained(name).eval()
+    model: Any = AutoModel.from_pretrained(name).eval()
+    load: Any = AutoTokenizer.from_pretrained
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name)
+        tokenizer = load(name)
+        known = bool(tokenizer("text", add_special_tokens=False)["input_ids"])
     except (OSError, ValueError, TypeError):
+        known = False
+    if not known:  # a folder without a vocabulary gives an error, or a tokenizer that knows no word
         size = model.get_input_embeddings().num_embeddings
         print(f"no tokenizer in {name}: words are hashed to its {size} ids", file=sys.stderr)
         return model, WordHashTokenizer(size)

@@ -8,6 +8,7 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from offprints import checkpoint
@@ -70,8 +71,8 @@ class AttentionLayer(nn.Module):
         TypeError: if something else than heads is given.
         ValueError: if there is none, or their shapes differ.
 
-    Buffers, with H heads, k the width of a query and d_v that of a value: `query`, `key` (H, k, d), `value` (H, d_v, d),
-    `out` (H, d_out, d_v) or None (heads side by side), `query_bias`, `key_bias` (H, k), `value_bias` (H, d_v),
+    Buffers, with H heads, k the width of a query and d_v that of a value: `query`, `key` (H, k, d), `value` (H, d_v,
+    d), `out` (H, d_out, d_v) or None (heads side by side), `query_bias`, `key_bias` (H, k), `value_bias` (H, d_v),
     `out_bias` (d_out,), `frequencies` of rotary positions, `logit_bias` (H or 1, N, N).
     """
 
@@ -85,6 +86,7 @@ class AttentionLayer(nn.Module):
     out_bias: Tensor | None
     frequencies: Tensor | None
     logit_bias: Tensor | None
+    window: int | None
 
     def __init__(self, heads: Sequence[AttentionHead], causal: bool = False) -> None:
         super().__init__()
@@ -184,7 +186,7 @@ class AttentionLayer(nn.Module):
 
     @property
     def positions(self) -> str:
-        """ "none", "rotary" or "bias": what the logits know of positions besides the causal mask."""
+        """What the logits know of positions besides the causal mask: "none", "rotary" or "bias"."""
         return "rotary" if self.frequencies is not None else "bias" if self.logit_bias is not None else "none"
 
     @property
@@ -210,7 +212,9 @@ class AttentionLayer(nn.Module):
         """
         require_range("h", h, low=0, high=self.query.shape[0] - 1, integer=True, because="the heads")
         pick = {name: getattr(self, name) for name in (*_TENSORS, "logit_bias") if name != "out_bias"}
-        one = {name: x if x is None or x.shape[0] == 1 < self.query.shape[0] else x[h : h + 1] for name, x in pick.items()}
+        one = {
+            name: x if x is None or x.shape[0] == 1 < self.query.shape[0] else x[h : h + 1] for name, x in pick.items()
+        }
         return self._rebuilt(**one)
 
     def by_head(self) -> "AttentionLayer":
@@ -236,7 +240,7 @@ class AttentionLayer(nn.Module):
 
     def _rebuilt(self, **changes: object) -> "AttentionLayer":
         names = (*_TENSORS, "frequencies", "logit_bias", "causal", "scale", "rotary_factor", "window")
-        given = {name: getattr(self, name) for name in names} | changes
+        given: dict[str, Any] = {name: getattr(self, name) for name in names} | changes
         layer = AttentionLayer.from_projections(**given)
         layer.norm_fold = self.norm_fold
         return layer
@@ -317,10 +321,13 @@ class AttentionLayer(nn.Module):
         """
         found = checkpoint.load(path, method=DIST, device=device, framework="torch")
         if not {"query", "key", "value"} <= set(found.tensors) or "causal" not in found.config:
-            raise ValueError(f"{path} must hold an attention layer, got {', '.join(sorted(found.tensors)) or 'nothing'}.")
-        config = dict(found.config)
+            raise ValueError(
+                f"{path} must hold an attention layer, got {', '.join(sorted(found.tensors)) or 'nothing'}."
+            )
+        config: dict[str, Any] = dict(found.config)
+        tensors: dict[str, Any] = dict(found.tensors)
         folded = bool(config.pop("norm_fold"))
-        layer = cls.from_projections(**found.tensors, **config)
+        layer = cls.from_projections(**tensors, **config)
         layer.norm_fold = folded
         return layer
 

@@ -41,7 +41,9 @@ def read_text(path: str | Path, field: str = "text") -> str:
         content = path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         line = path.read_bytes()[: error.start].count(b"\n") + 1
-        raise ValueError(f"{path.name}, line {line} must be UTF-8, got the byte {error.object[error.start]:#x}.") from error
+        raise ValueError(
+            f"{path.name}, line {line} must be UTF-8, got the byte {error.object[error.start]:#x}."
+        ) from error
     if path.suffix == ".jsonl":
         content = "\n".join(_fields(path.name, content.split("\n"), field))
     if not content.strip():

@@ -32,8 +32,8 @@ def rank_heads(layer: AttentionLayer, X: Tensor) -> list[tuple[int, float]]:
 def responsible_pairs(layer: AttentionLayer, X: Tensor, result: LipschitzResult | None = None) -> Tensor:
     """(n, n) shares ⟨u_i, (D_X f)_ij w_j⟩ of the pairs (output i, perturbed token j) in the constant (Section 2).
 
-    With u, w the singular vectors of the largest singular value σ, the entries add up to σ: large ones are the pairs that
-    are responsible for it.
+    With u, w the singular vectors of the largest singular value σ, the entries add up to σ: large ones are the pairs
+    that are responsible for it.
 
     Args:
         layer: the layer that was measured.
@@ -127,7 +127,9 @@ def largest_temperature(layer: AttentionLayer, X: Tensor, target: float, *, high
         over = factor
     if fits is None:
         least = bound(0.0)
-        raise ValueError(f"target must be at least {least:.6g}, the bound of uniform attention, got {target}. Scale V down.")
+        raise ValueError(
+            f"target must be at least {least:.6g}, the bound of uniform attention, got {target}. Scale V down."
+        )
     for _ in range(40):
         middle = (fits + over) / 2
         fits, over = (middle, over) if bound(middle) <= target else (fits, middle)

@@ -17,7 +17,9 @@ def growth(report: "LipschitzReport") -> Figure:
         real = report.select(layer=layer)
         exact = [row for row in real if row.lipschitz]
         if exact:
-            n, values, radii = (np.array([getattr(row, name) for row in exact]) for name in ("n", "lipschitz", "radius"))
+            n, values, radii = (
+                np.array([getattr(row, name) for row in exact]) for name in ("n", "lipschitz", "radius")
+            )
             shown = ax.scatter(n, values, c=radii, cmap="cividis", s=16, label="local constant", zorder=3)
             drawn.colorbar(shown, ax=ax, label="radius √(mean ‖x‖²)")
             _guides(ax, n, float(np.median(values[n == n.min()])))
@@ -27,10 +29,19 @@ def growth(report: "LipschitzReport") -> Figure:
             ax.plot(at, [row.paper_code for row in published], "x", color="#D55E00", ms=5, label="√‖Jᵀf‖ (no constant)")
         bounded = [row for row in real if row.bound_local]
         if bounded:
-            ax.plot([r.n for r in bounded], [r.bound_local for r in bounded], "_", color="#009E73", ms=7, label="local bound")
+            ax.plot(
+                [r.n for r in bounded],
+                [r.bound_local for r in bounded],
+                "_",
+                color="#009E73",
+                ms=7,
+                label="local bound",
+            )
         worst = [row for row in report.select(layer=layer, data="adversarial") if row.lipschitz]
         if worst:
-            ax.plot([r.n for r in worst], [r.lipschitz for r in worst], "^-", color="#CC79A7", ms=5, label="adversarial")
+            ax.plot(
+                [r.n for r in worst], [r.lipschitz for r in worst], "^-", color="#CC79A7", ms=5, label="adversarial"
+            )
         ax.set(xscale="log", yscale="log", xlabel="tokens n", ylabel="amplification", title=f"layer {layer}")
         ax.legend(fontsize=7, frameon=False)
     return drawn
@@ -49,7 +60,9 @@ def heads(report: "LipschitzReport") -> Figure:
     table = np.full((len(layers), len(places)), np.nan)
     for i, layer in enumerate(layers):
         for j, head in enumerate(places):
-            found = [row.lipschitz for row in rows if row.layer == layer and row.head == head and row.lipschitz is not None]
+            found = [
+                row.lipschitz for row in rows if row.layer == layer and row.head == head and row.lipschitz is not None
+            ]
             table[i, j] = np.median(found) if found else np.nan
     drawn = Figure(figsize=(1.8 + 0.45 * len(places), 1.4 + 0.45 * len(layers)), layout="constrained")
     ax = drawn.subplots()

@@ -1,7 +1,7 @@
 """Runs behind the claims about models: random GPT-2 and BERT on text, a small trained model (Section 5)."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from offprints.seeding import isolated
@@ -23,14 +23,15 @@ def random_model(family: str, seed: int, size: dict[str, int]) -> "nn.Module":
     """GPT-2 or BERT with random weights; `size` are fields of the configuration, none for the published one."""
     from transformers import BertConfig, BertModel, GPT2Config, GPT2Model
 
+    options: Any = size
     with isolated(seed):
-        model = GPT2Model(GPT2Config(**size)) if family == "gpt2" else BertModel(BertConfig(**size))
+        model = GPT2Model(GPT2Config(**options)) if family == "gpt2" else BertModel(BertConfig(**options))
     return model.eval()
 
 
 def _scanned(family: str, seed: int, layer: int, lengths: Sequence[int], samples: int, size: dict[str, int],
              adversarial: float | None, device: str) -> LipschitzReport:  # fmt: skip
-    model = random_model(family, seed, size)
+    model: Any = random_model(family, seed, size)
     tokenizer = WordHashTokenizer(model.config.vocab_size)
     return scan(
         model, documentation(), layers=[layer], lengths=lengths, samples=samples, estimator="both", tokenizer=tokenizer,
@@ -43,7 +44,9 @@ def _medians(report: LipschitzReport, lengths: Sequence[int], column: str, data:
     return [float(np.median([getattr(row, column) for row in rows if row.n == n])) for n in lengths]
 
 
-def published_curve(seed: int, layer: int, lengths: Sequence[int], samples: int, size: dict[str, int], device: str) -> Metrics:
+def published_curve(
+    seed: int, layer: int, lengths: Sequence[int], samples: int, size: dict[str, int], device: str
+) -> Metrics:
     """Exponents of both estimators on a random GPT-2, and the coefficient of the published one; series: both curves."""
     report = _scanned("gpt2", seed, layer, lengths, samples, size, None, device)
     published = report.growth_exponent(layer, column="paper_code", n_min=1)
@@ -55,7 +58,9 @@ def published_curve(seed: int, layer: int, lengths: Sequence[int], samples: int,
     }  # fmt: skip
 
 
-def planted_and_real(seed: int, layer: int, lengths: Sequence[int], samples: int, size: dict[str, int], device: str) -> Metrics:
+def planted_and_real(
+    seed: int, layer: int, lengths: Sequence[int], samples: int, size: dict[str, int], device: str
+) -> Metrics:
     """Exact exponents at the adversarial tokens of head 0 and on text, for masked GPT-2 and unmasked BERT."""
     found: Metrics = {"lengths": list(map(float, lengths))}
     for family in ("gpt2", "bert"):
@@ -77,7 +82,8 @@ def trained_and_random(seed: int, lengths: Sequence[int], samples: int, steps: i
     """Medians of a byte GPT before and after training, on text it was not trained on; series: by layer and head."""
     text = documentation()
     cut = len(text) // 10
-    model = byte_gpt(seed, width=width).to(device)
+    model: Any = byte_gpt(seed, width=width)
+    model.to(device)
     found: Metrics = {}
     for kind in ("random", "trained"):
         if kind == "trained":
@@ -88,12 +94,12 @@ def trained_and_random(seed: int, lengths: Sequence[int], samples: int, steps: i
             progress=False,
         )  # fmt: skip
         whole = [row for row in report.rows if row.head is None]
-        found[kind] = float(np.median([row.lipschitz for row in whole]))
+        found[kind] = float(np.median([row.lipschitz or 0.0 for row in whole]))
         for n in lengths:
-            found[f"{kind}_{n}"] = float(np.median([row.lipschitz for row in whole if row.n == n]))
+            found[f"{kind}_{n}"] = float(np.median([row.lipschitz or 0.0 for row in whole if row.n == n]))
         layers, heads = len(model.transformer.h), model.config.n_head
         found[f"{kind}_heads"] = [
-            float(np.median([row.lipschitz for row in report.rows if (row.layer, row.head) == (layer, head)]))
+            float(np.median([row.lipschitz or 0.0 for row in report.rows if (row.layer, row.head) == (layer, head)]))
             for layer in range(layers) for head in range(heads)
         ]  # fmt: skip
     return found

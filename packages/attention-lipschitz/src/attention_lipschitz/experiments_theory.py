@@ -39,7 +39,7 @@ def _exact(layer: AttentionLayer, X: Tensor) -> float:
 
 
 def random_heads(seed: int, cases: int) -> Metrics:
-    """How many bounds are below the exact constant, and medians of bound ÷ constant, over random (A, V, X), both masks."""
+    """How many bounds are below the exact constant, and medians of bound ÷ constant; random (A, V, X), both masks."""
     gen, violations, ratios = rng(seed), 0, {}
     for case in range(cases):
         n, d = int(gen.integers(1, 13)), int(gen.integers(1, 7))
@@ -104,7 +104,10 @@ def _by_radius(one: AttentionHead, layer: AttentionLayer, causal: bool, n: int =
         exact = local_lipschitz(layer, tokens, rtol=1e-9).value
         rows.append((exact, least, general(n, R, *norms), free, sharp(n, R, *norms, causal=causal)))
     names = ("exact", "lower", "general", "mean_field", "sharp")
-    return {f"by_radius_{name}": [float(x) for x in column] for name, column in zip(names, zip(*rows, strict=True), strict=True)}
+    return {
+        f"by_radius_{name}": [float(x) for x in column]
+        for name, column in zip(names, zip(*rows, strict=True), strict=True)
+    }
 
 
 def hard_attention(seed: int, cases: int) -> Metrics:
@@ -134,5 +137,3 @@ def ascent(seed: int, layers: int, n: int, steps: int) -> Metrics:
         improved += end > 1.01 * start
         ratios.append(bound_table(layer, n, 1.5).sharp / end)
     return {"improved": float(improved), "layers": float(layers), "bound_over_worst": float(np.median(ratios))}
-
-

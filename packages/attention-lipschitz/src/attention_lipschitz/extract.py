@@ -80,7 +80,9 @@ def find_site(model: nn.Module, layer: int) -> Site:
     index = layer % len(blocks)
     adapter = adapter_of(blocks[index])
     if adapter is None:
-        raise UnsupportedArchitectureError(f"layer {layer} must be of a known class, got {type(blocks[index]).__name__}.")
+        raise UnsupportedArchitectureError(
+            f"layer {layer} must be of a known class, got {type(blocks[index]).__name__}."
+        )
     return adapter(model, blocks, index)
 
 
@@ -199,7 +201,8 @@ def _multihead_values(site: Site, layer: AttentionLayer) -> tuple[Tensor, Tensor
 
 def _random_inputs(model: Any, site: Site) -> Inputs:
     """Ids or pixels that the model takes."""
-    gen, config = rng(0), getattr(model, "config", None)
+    gen = rng(0)
+    config: Any = getattr(model, "config", None)
     if hasattr(config, "image_size"):
         sides = config.image_size if isinstance(config.image_size, Sequence) else (config.image_size,) * 2
         pixels = torch.from_numpy(gen.standard_normal((1, config.num_channels, *sides)))

@@ -38,7 +38,13 @@ def growth(runs: Mapping[str, Runs]) -> "Figure":
 def radius(runs: Mapping[str, Runs]) -> "Figure":
     """The constant at adversarial tokens between its bounds, against the radius, at n = 30."""
     figure, axes = plot.figure(1, 2, width=4.8, height=3.6)
-    names = {"general": "Theorem 3.3", "mean_field": "mean field", "sharp": "sharpened", "exact": "measured", "lower": "lower bound"}
+    names = {
+        "general": "Theorem 3.3",
+        "mean_field": "mean field",
+        "sharp": "sharpened",
+        "exact": "measured",
+        "lower": "lower bound",
+    }
     for ax, claim, title in ((axes[0], "tight", "unmasked"), (axes[1], "masked", "masked")):
         for name, label in names.items():
             plot.bands(ax, np.array(RADII), runs[claim].series(f"by_radius_{name}"), label=label)
@@ -54,6 +60,8 @@ def heads(runs: Mapping[str, Runs]) -> "Figure":
     for ax, kind in zip(axes, ("random", "trained"), strict=True):
         table = found.series(f"{kind}_heads").mean(0)
         table = table.reshape(2, -1)
-        plot.heat(ax, table, rows=["layer 0", "layer 1"], columns=[str(i) for i in range(table.shape[1])], label="constant")
+        plot.heat(
+            ax, table, rows=["layer 0", "layer 1"], columns=[str(i) for i in range(table.shape[1])], label="constant"
+        )
         ax.set(title=kind, xlabel="head")
     return figure

@@ -10,8 +10,8 @@ from attention_lipschitz.core import AttentionHead, AttentionLayer
 def large_radius_limit(layer: AttentionLayer | AttentionHead, X: Tensor, causal: bool = False) -> float:
     """lim_{r→∞} ‖D_{rX} f‖₂ for almost every X: each token attends to argmax_j x_iᵀ Aᵀ x_j alone (Section 3.3).
 
-    The limit is ‖Σ_h hard(P_h) ⊗ O_h V_h‖₂; for one head ‖V‖₂ times the root of the largest number of tokens that attend
-    to one, at most ‖V‖₂ √n. Biases of queries, keys and logits vanish beside r².
+    The limit is ‖Σ_h hard(P_h) ⊗ O_h V_h‖₂; for one head ‖V‖₂ times the root of the largest number of tokens that
+    attend to one, at most ‖V‖₂ √n. Biases of queries, keys and logits vanish beside r².
 
     Args:
         layer: a layer, or a head.

@@ -1,4 +1,4 @@
-"""The derivative of attention in closed form (Section 2 of the paper), applied to perturbations without ever forming it.
+"""The derivative of attention in closed form (Section 2 of the paper), applied without ever forming it.
 
 With q_i, k_j the queries and keys, w_j = V x_j, and M[T] = P ∘ T − P ∘ rowsum(P ∘ T):
     D_X f[E] = Σ_h (P (E Vᵀ) + M[s (dq kᵀ + q dkᵀ)] w) Oᵀ,   dq = E Qᵀ, dk = E Kᵀ (both rotated where positions are).
@@ -45,7 +45,7 @@ class Linearization:
             return
         if not bool(torch.isfinite(self.P).all()):
             raise FloatingPointError(
-                "attention must be finite, got NaN or inf: X or the weights are not finite, or a token attends to nothing."
+                "attention must be finite, got NaN or inf: X or the weights are not, or a token attends to nothing."
             )
 
     def _turned(self, x: Tensor) -> Tensor:
@@ -108,7 +108,7 @@ class Linearization:
         return self.layer.scale * (turned @ key)
 
     def key_pull(self) -> Tensor:
-        """Vectors s Qᵀ R_iᵀ k_j that multiply E_i in the logit ij, in shapes as `query_pull`; Aᵀ x_j without positions."""
+        """Vectors s Qᵀ R_iᵀ k_j that multiply E_i in the logit ij, shaped as `query_pull`; Aᵀ x_j without positions."""
         turned = self.k if self.turn is None else self.turn.towards_keys(self.k).transpose(-3, -2)
         query = self.layer.query if self.turn is None else self.layer.query.unsqueeze(-3)
         return self.layer.scale * (turned @ query)

@@ -8,6 +8,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -141,7 +142,7 @@ def jacobian_spectrum(
 
 
 def module_lipschitz(
-    module: Callable[..., object], X: Tensor, kwargs: dict[str, object] | None = None, **options: object
+    module: Callable[..., object], X: Tensor, kwargs: dict[str, object] | None = None, **options: Any
 ) -> LipschitzResult:
     """The local constant of any module or callable at X, such as a whole block or model (Section 2's definition).
 
@@ -283,7 +284,8 @@ def _lanczos(
         return run
 
     forward, back = applied(jacobian.jvp, like.shape), applied(jacobian.vjp, out.shape)
-    operator = LinearOperator((rows, columns), matvec=forward, rmatvec=back, dtype=np.float64)
+    made: Any = LinearOperator  # its __new__ takes the shape first, its __init__ the dtype
+    operator = made((rows, columns), matvec=forward, rmatvec=back, dtype=np.float64)
     start = rng(seed).standard_normal(columns)
     if not forward(start).any():  # J = 0 for all but a null set of starts; ARPACK would divide by it
         nothing = np.zeros((k, max(rows, columns)))
@@ -295,15 +297,15 @@ def _lanczos(
         order = np.argsort(s)[::-1]
         return u[:, order], s[order], vt[order], True
     except (ArpackNoConvergence, ArpackError):
-        return *_best_found(jacobian, start, k, max_iter), False
+        return *_best_found(jacobian, start, k), False
 
 
-def _best_found(jacobian: Jacobian, start: np.ndarray, k: int, steps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _best_found(jacobian: Jacobian, start: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rayleigh values of a block power iteration: lower bounds, for when Lanczos gives up."""
     block = rng(0).standard_normal((len(start), k))
     block[:, 0] = start
     images = np.zeros((0, 0))
-    for _ in range(min(steps, 50)):
+    for _ in range(30):
         block = np.linalg.qr(block)[0]
         columns = [torch.from_numpy(column.copy()).to(jacobian.X).reshape(jacobian.X.shape) for column in block.T]
         pushed = [jacobian.jvp(column) for column in columns]

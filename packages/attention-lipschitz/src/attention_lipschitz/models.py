@@ -85,10 +85,14 @@ def sequences(inputs: Inputs, drop_padding: bool = True) -> list[Sequence1]:
 def _rows(inputs: Mapping[str, Tensor], drop_padding: bool) -> list[Sequence1]:
     main = next((name for name in ("input_ids", "inputs_embeds", "pixel_values") if name in inputs), None)
     if main is None:
-        raise TypeError(f"inputs must hold input_ids, inputs_embeds or pixel_values, got {', '.join(inputs) or 'nothing'}.")
+        raise TypeError(
+            f"inputs must hold input_ids, inputs_embeds or pixel_values, got {', '.join(inputs) or 'nothing'}."
+        )
     mask, rows = inputs.get("attention_mask"), []
     for i in range(len(inputs[main])):
-        row = {name: x[i : i + 1] for name, x in inputs.items() if isinstance(x, Tensor) and len(x) == len(inputs[main])}
+        row = {
+            name: x[i : i + 1] for name, x in inputs.items() if isinstance(x, Tensor) and len(x) == len(inputs[main])
+        }
         if mask is not None:
             kept = mask[i].bool()
             _require_whole(kept, i, drop_padding)
@@ -100,7 +104,9 @@ def _rows(inputs: Mapping[str, Tensor], drop_padding: bool) -> list[Sequence1]:
 
 def _require_whole(kept: Tensor, i: int, drop_padding: bool) -> None:
     if not bool(kept.any()):
-        raise FloatingPointError(f"attention_mask must keep a token in every row, got none in row {i}: attention is 0/0.")
+        raise FloatingPointError(
+            f"attention_mask must keep a token in every row, got none in row {i}: attention is 0/0."
+        )
     if bool(kept.all()):
         return
     if not drop_padding:

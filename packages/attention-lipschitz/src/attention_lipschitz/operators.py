@@ -65,7 +65,7 @@ class Jacobian:
             self.X = X.detach() if dtype is None else X.detach().to(dtype)
             with differentiable_attention():
                 self.value, self._jvp = linearized(fn, self.X)
-                _, pull = torch.func.vjp(fn, self.X)
+                pull = torch.func.vjp(fn, self.X)[1]
             self._vjp = lambda y: pull(y)[0]
         else:
             raise TypeError(f"fn must be an AttentionLayer, an AttentionHead or a callable, got {type(fn).__name__}.")
@@ -94,7 +94,12 @@ def linearized(fn: Callable[[Tensor], Tensor], X: Tensor) -> tuple[Tensor, Calla
     """f(X) and E ↦ J E: traced once where that is possible, else evaluated anew with each product."""
     try:
         return torch.func.linearize(fn, X)
-    except (RuntimeError, NotImplementedError, AssertionError):  # a callable that cannot be traced, such as one with hooks
+    except (
+        RuntimeError,
+        NotImplementedError,
+        AssertionError,
+    ):  # a callable that cannot be traced, such as one with hooks
+
         def again(E: Tensor) -> Tensor:
             with differentiable_attention():
                 return torch.func.jvp(fn, (X,), (E,))[1]

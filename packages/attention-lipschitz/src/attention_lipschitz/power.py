@@ -8,11 +8,10 @@ from torch import Tensor
 
 
 class Found(NamedTuple):
-    """Values (...,), flags (...,), steps, and unit vectors left and right."""
+    """Values (...,), flags (...,), and unit vectors left and right."""
 
     value: Tensor
     converged: Tensor
-    steps: int
     left: Tensor
     right: Tensor
 
@@ -41,8 +40,8 @@ def power_iteration(
     batch = start.shape[: start.ndim - axes]
     value = torch.zeros(batch, dtype=start.dtype, device=start.device)
     converged = torch.zeros(batch, dtype=torch.bool, device=start.device)
-    left, steps = right, 0
-    for steps in range(1, max_iter + 1):
+    left = right
+    for _ in range(max_iter):
         left = jvp(right)
         size = torch.linalg.vector_norm(left.flatten(len(batch)), dim=-1)
         converged = (size - value).abs() <= rtol * size
@@ -50,7 +49,7 @@ def power_iteration(
         if bool(converged.all()):
             break
         right = _unit(vjp(left), axes, right)[0]
-    return Found(value, converged, steps, _unit(left, left.ndim - len(batch))[0], right)
+    return Found(value, converged, _unit(left, left.ndim - len(batch))[0], right)
 
 
 def _unit(x: Tensor, axes: int, otherwise: Tensor | None = None) -> tuple[Tensor, Tensor]:

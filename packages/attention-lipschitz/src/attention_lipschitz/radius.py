@@ -132,4 +132,3 @@ def _amplification(n: int, rate: float, causal: bool) -> float:
     rest = -np.expm1(-np.log1p((m - 1) * math.exp(-min(rate, 745.0))))  # 1 − p, also where p rounds to 1
     terms = p * (1 + rate * rest)
     return float(math.sqrt(1 + (terms**2).sum())) if causal else float(math.sqrt(n - 1) * terms[0])
-

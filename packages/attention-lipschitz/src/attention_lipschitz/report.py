@@ -1,11 +1,11 @@
-"""What a scan found: a table of measurements, growth exponents, JSON, figures (the figures of Section 5 of the paper)."""
+"""What a scan found: a table of measurements, growth exponents, JSON, figures (as in Section 5 of the paper)."""
 
 import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from offprints.checkpoint import write_atomic
@@ -52,7 +52,7 @@ class Row:
 
 
 class Growth(NamedTuple):
-    """log L = slope · log n + log coefficient by least squares, with a bootstrap interval, and Theil and Sen's slope."""
+    """Log L = slope · log n + log coefficient by least squares, with a bootstrap interval; Theil and Sen's slope."""
 
     slope: float
     low: float
@@ -112,7 +112,9 @@ class LipschitzReport:
         rows = [r for r in self.select(layer=layer, data=data) if r.n >= n_min and getattr(r, column) is not None]
         lengths = sorted({r.n for r in rows})
         if len(lengths) < 2:
-            raise ValueError(f"the report must hold two lengths ≥ {n_min} with {column}, got {lengths}. Scan more lengths.")
+            raise ValueError(
+                f"the report must hold two lengths ≥ {n_min} with {column}, got {lengths}. Scan more lengths."
+            )
         values = [float(getattr(r, column)) for r in rows]
         if not all(0 < value < math.inf for value in values):
             raise ValueError(f"{column} must be positive and finite for a growth exponent, got {min(values):g}.")
@@ -127,11 +129,15 @@ class LipschitzReport:
         lines = []
         for layer in sorted({r.layer for r in self.rows}):
             rows = self.select(layer=layer)
-            lines.append(f"layer {layer}: {len(rows)} samples, n = {min(r.n for r in rows)} to {max(r.n for r in rows)}")
+            lines.append(
+                f"layer {layer}: {len(rows)} samples, n = {min(r.n for r in rows)} to {max(r.n for r in rows)}"
+            )
             for column, name in (("lipschitz", "local constant"), ("paper_code", "√‖Jᵀf‖ (no constant)")):
                 found = [v for v in (getattr(r, column) for r in rows) if v is not None]
                 if found:
-                    lines.append(f"  {name}: median {np.median(found):.4g}, largest {max(found):.4g}{self._grown(layer, column)}")
+                    lines.append(
+                        f"  {name}: median {np.median(found):.4g}, largest {max(found):.4g}{self._grown(layer, column)}"
+                    )
             ratios = [r.bound_local / r.lipschitz for r in rows if r.bound_local and r.lipschitz]
             if ratios:
                 lines.append(f"  local bound / constant: median {np.median(ratios):.3g}")
@@ -169,12 +175,15 @@ class LipschitzReport:
                 raise ValueError(f"{name} must be of format {FORMAT}, got {content['format']}.")
             return cls(tuple(Row(**_floats(row)) for row in content["rows"]), content["settings"])
         except (json.JSONDecodeError, KeyError, TypeError) as error:
-            raise ValueError(f"{name} must be a report of a scan ({FORMAT}), got {type(error).__name__}: {error}.") from error
+            raise ValueError(
+                f"{name} must be a report of a scan ({FORMAT}), got {type(error).__name__}: {error}."
+            ) from error
 
     def plot(self, path: str | Path | None = None) -> "Figure":
         """Constants against length on log axes, real data coloured by radius, adversarial ones and both estimators.
 
-        Guides show √n and n^(1/4) (Figures 1 and 2 of the paper). A report by heads becomes a heat map of layers and heads.
+        Guides show √n and n^(1/4) (Figures 1 and 2 of the paper). A report by heads becomes a heat map of layers and
+        heads.
 
         Raises:
             ImportError: naming the extra, without matplotlib.
@@ -213,9 +222,9 @@ def _theil_sen(x: np.ndarray, y: np.ndarray) -> float:
     return float(np.median((y[j] - y[i]) / (x[j] - x[i])))
 
 
-def _plain(row: dict[str, object]) -> dict[str, object]:
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
     return {k: repr(v) if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
 
 
-def _floats(row: dict[str, object]) -> dict[str, object]:
+def _floats(row: dict[str, Any]) -> dict[str, Any]:
     return {k: float(v) if k in COLUMNS and isinstance(v, str) else v for k, v in row.items()}

@@ -31,7 +31,9 @@ class Rotation:
     def towards_keys(self, q: Tensor) -> Tensor:
         """(..., n, n, k) vectors R_jᵀ q_i of rotated queries q (..., n, k), by i and j."""
         half = self.cos.shape[-1]
-        one, two, rest = (part[..., :, None, :] for part in (q[..., :half], q[..., half : 2 * half], q[..., 2 * half :]))
+        one, two, rest = (
+            part[..., :, None, :] for part in (q[..., :half], q[..., half : 2 * half], q[..., 2 * half :])
+        )
         turned = [one * self.cos + two * self.sin, two * self.cos - one * self.sin]
         return torch.cat([*turned, rest.expand(*turned[0].shape[:-1], rest.shape[-1])], dim=-1)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from offprints.checks import require_choice, require_range
@@ -76,16 +77,16 @@ def scan(
     Args:
         model: any that `extract_attention` knows; evaluated, then put back into its mode.
         inputs: with `lengths`, a stream of ids (or texts, with `tokenizer`), cut into consecutive windows that do not
-            overlap and start over at its end. Without, sequences as they are: ids, rows of ids, pixels, or a tokenizer's
-            output; padding is removed.
+            overlap and start over at its end. Without, sequences as they are: ids, rows of ids, pixels, or a
+            tokenizer's output; padding is removed.
         layers: which layers, all by default.
         lengths: numbers of tokens n.
         samples: windows for each n, or most sequences.
         heads: measure each head by itself too.
-        estimator: "exact" (the local constant), "paper_code" (what the released scripts return, no Lipschitz constant), or
-            "both".
-        scope: "self", "self+out", "block" (attention, residual, norm), "layer" (a whole transformer layer), "model" (from
-            the first layer's input to the last one's output; `layers` is then ignored).
+        estimator: "exact" (the local constant), "paper_code" (what the released scripts return, no Lipschitz constant),
+            or "both".
+        scope: "self", "self+out", "block" (attention, residual, norm), "layer" (a whole transformer layer), "model"
+            (from the first layer's input to the last one's output; `layers` is then ignored).
         adversarial: radius R of adversarial tokens (Section 5), measured for each layer and n as well.
         adversarial_head: the head that they are made for.
         tokenizer: text -> ids, for texts: a transformers tokenizer or a `WordHashTokenizer`.
@@ -109,8 +110,12 @@ def scan(
         require_range("adversarial", adversarial, low=0.0, low_open=True)
         if scope not in ("self", "self+out"):
             raise ValueError(f'adversarial tokens are of attention alone: scope must be "self+out", got {scope!r}.')
-    chosen = range(len(attention_layers(model))) if layers is None else layers
-    chosen = (0,) if scope == "model" else tuple(layer % len(attention_layers(model)) for layer in map(int, chosen))
+    count = len(attention_layers(model))
+    for layer in layers or ():
+        require_range("layers", layer, low=-count, high=count - 1, integer=True, because=f"{count} layers")
+    chosen = (
+        (0,) if scope == "model" else tuple(layer % count for layer in (range(count) if layers is None else layers))
+    )
     asked = _Settings(
         chosen, samples, heads, estimator, scope, adversarial, adversarial_head, allow_loose, bounds, rtol, seed
     )
@@ -134,12 +139,13 @@ def _cut(
     drop_padding: bool,
 ) -> list[tuple[int | None, list[Sequence1]]]:
     """(n, its sequences) for each length; n is None where sequences come as they are."""
-    texts = [inputs] if isinstance(inputs, str) else inputs
+    texts: Any = [inputs] if isinstance(inputs, str) else inputs
     if isinstance(texts, Sequence) and texts and all(isinstance(text, str) for text in texts):
         if tokenizer is None:
             raise TypeError("tokenizer must be given with texts: the model's, or WordHashTokenizer for random weights.")
         inputs = [_ids_of(tokenizer, text) for text in texts]
-    rows = sequences(inputs, drop_padding)
+    given: Any = inputs
+    rows = sequences(given, drop_padding)
     if lengths is None:
         return [(None, [row]) for row in rows[:samples]]
     if not all("input_ids" in row for row in rows):

@@ -1,4 +1,4 @@
-"""Worst-case tokens: gradient ascent on the local constant, from the adversarial data of Section 5 and random starts."""
+"""Worst-case tokens: ascent on the local constant from the adversarial data of Section 5 and random starts."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -35,9 +35,10 @@ def worst_case(
 ) -> WorstCase:
     """Tokens in B_R, or on a norm's image, at which a layer is most sensitive: projected ascent on ‖D_X f‖₂.
 
-    ∇_X σ = ∇_X ⟨u, D_X f[w]⟩ with the singular vectors u, w held fixed; steps of lr · R along it, halved where the value
-    falls, each followed by projection. Starts are the adversarial tokens of each head (Section 5) and `restarts` random
-    points of norm R; the best 1 + restarts of them are followed. The value is never less than that of the best start.
+    ∇_X σ = ∇_X ⟨u, D_X f[w]⟩ with the singular vectors u, w held fixed; steps of lr · R along it, halved where the
+    value falls, each followed by projection. Starts are the adversarial tokens of each head (Section 5) and `restarts`
+    random points of norm R; the best 1 + restarts of them are followed. The value is never less than that of the best
+    start.
 
     Args:
         layer: a layer, or a head (unmasked; make it a layer for masked attention).
@@ -68,9 +69,7 @@ def worst_case(
     return WorstCase(best.tokens, local_lipschitz(layer, best.tokens).value)
 
 
-def _starts(
-    layer: AttentionLayer, n: int, R: float, restarts: int, start: Tensor | None, seed: int
-) -> list[Tensor]:
+def _starts(layer: AttentionLayer, n: int, R: float, restarts: int, start: Tensor | None, seed: int) -> list[Tensor]:
     found = []
     for h in range(layer.query.shape[0]):
         try:
@@ -110,7 +109,12 @@ def _projection(R: float, norm: TokenNorm | None) -> Callable[[Tensor], Tensor]:
 
 
 def _climbed(
-    layer: AttentionLayer, X: Tensor, found: LipschitzResult, steps: int, length: float, project: Callable[[Tensor], Tensor]
+    layer: AttentionLayer,
+    X: Tensor,
+    found: LipschitzResult,
+    steps: int,
+    length: float,
+    project: Callable[[Tensor], Tensor],
 ) -> WorstCase:
     value = found.value
     for _ in range(steps):
@@ -137,8 +141,8 @@ def constant_gradient(layer: AttentionLayer, X: Tensor, found: LipschitzResult) 
 def lipschitz_penalty(layer: AttentionLayer, X: Tensor, *, rtol: float = 1e-3, seed: int = 0) -> Tensor:
     """‖D_X f‖₂ as a scalar to train against, differentiable in X and in the weights of a live layer (Section 2).
 
-    Its gradient is that of ⟨u, D_X f[w]⟩ with the singular vectors held fixed, which is exact where the largest singular
-    value is simple.
+    Its gradient is that of ⟨u, D_X f[w]⟩ with the singular vectors held fixed, which is exact where the largest
+    singular value is simple.
 
     Args:
         layer: from `extract_attention(..., live=True)`, or built from your own parameters.
