@@ -157,6 +157,14 @@ def test_many_heads_are_a_sum():
     torch.testing.assert_close(side_by_side(X), expected)
 
 
+def test_heads_come_back_as_they_went_in():
+    layer, X = model_layer(12, causal=True), draw(3, 6, 6)
+    again = al.AttentionLayer(layer.heads, causal=True)
+    assert constant(again, X) == pytest.approx(constant(layer, X), rel=1e-10)
+    for h, one in enumerate(layer.heads):
+        assert constant(one.layer(causal=True), X) == pytest.approx(constant(layer.head(h), X), rel=1e-10)
+
+
 def test_the_example_by_hand():
     assert constant(HAND, HAND_TOKENS) == pytest.approx(2.0716341820, abs=1e-9)
     assert constant(HAND.layer(causal=True), HAND_TOKENS) == pytest.approx(2.5085393591, abs=1e-9)
@@ -328,6 +336,7 @@ def test_blocks_are_attention_with_residual_and_norm(before):
     ):
         torch.testing.assert_close(block(X), fn(X))
         assert constant(block, X) == pytest.approx(dense_constant(fn, X), rel=1e-9)
+        assert al.local_lipschitz(block.measured(torch.float32), X.float()).right.dtype == torch.float64
         here = block.linearize(X)
         torch.testing.assert_close(here.value(), fn(X))
         E, Y = draw(4, 5, 6), draw(5, 5, 6)

@@ -11,7 +11,7 @@ import pytest
 import torch
 import transformers as tf
 from attention_cases import draw, model_layer
-from attention_lipschitz import cli
+from attention_lipschitz import cli, drawing
 from attention_lipschitz.baselines import dense_constant
 from attention_lipschitz.models import called
 from offprints.seeding import isolated
@@ -302,7 +302,8 @@ def test_reports_are_drawn(report, tmp_path):
     heads = al.scan(built("bert"), something("bert"), heads=True, progress=False)
     assert {row.head for row in heads.rows} >= {0, 1, 2, 3}
     heads.plot(tmp_path / "heads.png")
-    assert all((tmp_path / name).stat().st_size > 5_000 for name in ("growth.png", "heads.png"))
+    drawing.pairs(al.responsible_pairs(model_layer(1), draw(1, 5, 6)).numpy()).savefig(tmp_path / "pairs.png")
+    assert all((tmp_path / name).stat().st_size > 5_000 for name in ("growth.png", "heads.png", "pairs.png"))
 
 
 def test_a_scan_goes_on_where_the_text_ends_and_takes_rows_of_any_length():

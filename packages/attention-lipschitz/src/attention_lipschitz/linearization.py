@@ -98,21 +98,6 @@ class Linearization:
         pulled = (self.P.mT @ heads) @ layer.value + dq @ layer.query + dk @ layer.key
         return pulled.sum(-3)
 
-    def query_pull(self) -> Tensor:
-        """Vectors s Kᵀ R_jᵀ q_i that multiply E_j in the logit ij: (..., H, n, d), or (..., H, n, n, d) with rotations.
-
-        Without positions this is A x_i + c.
-        """
-        turned = self.q if self.turn is None else self.turn.towards_keys(self.q)
-        key = self.layer.key if self.turn is None else self.layer.key.unsqueeze(-3)
-        return self.layer.scale * (turned @ key)
-
-    def key_pull(self) -> Tensor:
-        """Vectors s Qᵀ R_iᵀ k_j that multiply E_i in the logit ij, shaped as `query_pull`; Aᵀ x_j without positions."""
-        turned = self.k if self.turn is None else self.turn.towards_keys(self.k).transpose(-3, -2)
-        query = self.layer.query if self.turn is None else self.layer.query.unsqueeze(-3)
-        return self.layer.scale * (turned @ query)
-
 
 def _plus(x: Tensor, bias: Tensor | None) -> Tensor:
     return x if bias is None else x + bias.unsqueeze(-2)

@@ -13,9 +13,10 @@ from offprints.checks import require_finite, require_kind
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from attention_lipschitz.blocks import AttentionBlock
 from attention_lipschitz.core import AttentionHead, AttentionLayer
 
-Map = AttentionLayer | AttentionHead | Callable[[Tensor], Tensor]
+Map = AttentionLayer | AttentionBlock | AttentionHead | Callable[[Tensor], Tensor]
 
 
 @contextmanager
@@ -56,7 +57,7 @@ class Jacobian:
         self.products = 0
         if isinstance(fn, AttentionHead):
             fn = fn.layer()
-        if isinstance(fn, AttentionLayer):
+        if isinstance(fn, AttentionLayer | AttentionBlock):
             layer = fn.measured(dtype)
             self.X = X.detach().to(layer.query.dtype)
             here = layer.linearize(self.X)

@@ -166,7 +166,7 @@ class SimplifiedLinearAttention(nn.Module):
         out = linear_attention(q, k, v, key_padding_mask=key_padding_mask)
         if key_padding_mask is not None:
             v = torch.where(key_padding_mask.to(torch.bool)[:, None, :, None], v, 0.0)
-        out = out + self._convolve(v).to(out.dtype)
+        out = out + self.convolve(v).to(out.dtype)
         return cast(Tensor, self.proj(out.transpose(1, 2).flatten(2).to(v.dtype)))
 
     def _reduce(self, x: Tensor) -> Tensor:
@@ -177,7 +177,8 @@ class SimplifiedLinearAttention(nn.Module):
         tokens = self.sr(image).flatten(2).transpose(1, 2)
         return cast(Tensor, self.norm(torch.cat([x[:, :prefix], tokens], 1) if prefix else tokens))
 
-    def _convolve(self, v: Tensor) -> Tensor:
+    def convolve(self, v: Tensor) -> Tensor:
+        """DWC(V): the depthwise convolution of the values (B, h, keys, d), as (B, h, N, d); zero for prefix tokens."""
         batch, heads, _, head = v.shape
         height, width = self.grid
         prefix, ratio = self.num_prefix_tokens, self.sr_ratio

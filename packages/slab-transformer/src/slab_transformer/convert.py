@@ -179,8 +179,9 @@ def _replace(model: nn.Module, name: str, old: nn.Module, kind: str, init: str, 
     weight = _effective_weight(old)
     first = next(old.parameters(), None)
     place = first if first is not None else next(model.parameters())
-    eps = float(getattr(old, "eps", None) or getattr(old, "variance_epsilon", 1e-5))
     rms = not isinstance(old, nn.LayerNorm)
+    # a LayerNorm's own eps may be 1e-12, far too small for a channel that hardly varies
+    eps = float(getattr(old, "eps", None) or getattr(old, "variance_epsilon", 1e-5)) if rms else 1e-5
     alpha = 0.0 if kind == "bn" or init == "identity" or rms else 1.0
     rep = RepBN(weight.numel(), eps, momentum, alpha_init=alpha, device=place.device, dtype=place.dtype)
     with torch.no_grad():

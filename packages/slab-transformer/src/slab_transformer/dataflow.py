@@ -143,10 +143,10 @@ class _Watch(TorchFunctionMode):
         return layer if fits and isinstance(given[0], Tensor) else None
 
     def _consume(self, layer, name, args, kwargs, tracked, out) -> None:  # noqa: ANN001
-        module = self.modules[layer]
         source = kwargs.get("input", args[1] if name == "addmm" else (args[0] if args else None))
         axis = 1 if name in _CONVOLUTIONS else -1
-        self.sources[layer].add(self._feeding(layer, module, source, axis, name))
+        padding = kwargs.get("padding", args[4] if len(args) > 4 else 0)  # of this call: other modes pad before it
+        self.sources[layer].add(self._feeding(layer, source, axis, name, padding))
         for tensor in tracked:
             if tensor is not source:
                 self.tracks[id(tensor)][1].escape(f"read by {name} of {layer}, not as its input")
@@ -154,14 +154,14 @@ class _Watch(TorchFunctionMode):
         flow.calls += 1
         self.track(out, flow, layer, _channels(out, axis))
 
-    def _feeding(self, layer, module, source, axis, name) -> str | None:  # noqa: ANN001
+    def _feeding(self, layer, source, axis, name, padding) -> str | None:  # noqa: ANN001
         if id(source) not in self.tracks:
             return None
         _, flow, norm, shadow = self.tracks[id(source)]
         if flow is not self.flows.get(norm):  # a layer that feeds a layer
             flow.escape(f"read by {layer}")
             return None
-        if name in _CONVOLUTIONS and _pads(module):
+        if name in _CONVOLUTIONS and padding != "valid" and padding != 0 and (padding == "same" or any(padding)):
             flow.escape(f"read by {layer}, a convolution that pads with zeros")
             return None
         if not torch.equal(shadow, _channels(shadow, axis)):
@@ -229,10 +229,6 @@ def is_linear(module: nn.Module) -> bool:
 def is_convolution(module: nn.Module) -> bool:
     """A plain convolution of torch."""
     return type(module) in (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-
-
-def _pads(module: nn.Module) -> bool:
-    return module.padding != "valid" and (module.padding == "same" or any(module.padding))
 
 
 @contextmanager
