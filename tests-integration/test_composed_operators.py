@@ -1,11 +1,7 @@
 """A neural operator trained in pure bfloat16."""
 
-import pytest
 import torch
 from offprints.seeding import isolated
-
-pytest.importorskip("collage_optim")  # while these are unfinished, UNFINISHED=1 brings them
-pytest.importorskip("direct_spectral")
 
 
 def test_an_operator_in_bfloat16_ends_where_float32_does_when_no_update_is_lost():
