@@ -6,7 +6,12 @@ from slab_transformer import PRepBN
 from slab_transformer.fuse import find_norms, rep_of
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24}
-PYRAMID = {"image_size": 64, "hidden_sizes": [8, 16, 16, 16], "depths": [1, 1, 1, 1], "num_attention_heads": [1, 2, 2, 2]}
+PYRAMID = {
+    "image_size": 64,
+    "hidden_sizes": [8, 16, 16, 16],
+    "depths": [1, 1, 1, 1],
+    "num_attention_heads": [1, 2, 2, 2],
+}
 TEXT = {"vocab_size": 50, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
 
 BUILD = {

@@ -90,7 +90,9 @@ def test_convolution_then_norm(groups, bias, gen):
     assert (fused(x) - expected).abs().max() < 1e-12
     peer = fuse_conv_bn_eval(model.proj, as_2d(model.norm.rep.to_batchnorm()))
     torch.testing.assert_close(fused.proj.bias, peer.bias, rtol=0, atol=1e-12)
-    wrong = b - a * 0 + (a - model.norm.rep.alpha.detach()) * (0 if model.proj.bias is None else model.proj.bias.detach())
+    wrong = (
+        b - a * 0 + (a - model.norm.rep.alpha.detach()) * (0 if model.proj.bias is None else model.proj.bias.detach())
+    )
     if bias:  # without alpha d, as in the released code, the bias is off by just that
         missing = fused.proj.bias - wrong
         torch.testing.assert_close(missing, model.norm.rep.alpha * model.proj.bias, rtol=0, atol=1e-12)
@@ -193,9 +195,7 @@ def test_moves_and_means_commute_with_the_affine_map(use, gen):
     assert (fused(x) - model(x)).abs().max() < 1e-12
 
 
-@pytest.mark.parametrize(
-    ("family", "attention"), [(name, None) for name in BUILD] + [(name, "sla") for name in VISION]
-)
+@pytest.mark.parametrize(("family", "attention"), [(name, None) for name in BUILD] + [(name, "sla") for name in VISION])
 def test_every_family(family, attention):
     model = build(family)
     report = st.convert(model, attention=attention)

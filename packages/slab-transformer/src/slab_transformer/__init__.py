@@ -1,11 +1,14 @@
 """LayerNorm that turns into a foldable BatchNorm, and simplified linear attention (Guo et al., ICML 2024, Section 3)."""
 
 from .attention import SimplifiedLinearAttention, linear_attention
+from .backbone import FeatureBackbone, as_feature_backbone
 from .convert import convert
 from .errors import FusionError, UnsupportedModuleError
 from .fuse import FixedShape, fuse, verify_fusion
+from .graph import count_operations, export_onnx
 from .io import load, load_fused, save
 from .masking import padding_mask
+from .monitor import DivergenceMonitor, find_decay_steps
 from .norms import ChannelAffine, PRepBN, RepBN
 from .recalibrate import recalibrate
 from .report import ConversionReport, FusionReport
@@ -14,6 +17,8 @@ from .schedule import PRepBNSchedule
 __all__ = [
     "ChannelAffine",
     "ConversionReport",
+    "DivergenceMonitor",
+    "FeatureBackbone",
     "FixedShape",
     "FusionError",
     "FusionReport",
@@ -22,7 +27,11 @@ __all__ = [
     "RepBN",
     "SimplifiedLinearAttention",
     "UnsupportedModuleError",
+    "as_feature_backbone",
     "convert",
+    "count_operations",
+    "export_onnx",
+    "find_decay_steps",
     "fuse",
     "linear_attention",
     "load",

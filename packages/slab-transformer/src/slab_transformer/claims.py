@@ -140,7 +140,13 @@ def linear_cost(seed: int, scale: Scale, device: str) -> Metrics:
     smoke=Scale(seeds=2, layers=1, hidden=16, steps=4, rates=(3e-3,), tokens=8),
     cpu=Scale(seeds=6, layers=2, hidden=64, steps=400, rates=(1e-3, 3e-3), tokens=200),
     full=Scale(
-        seeds=1, layers=18, hidden=1024, steps=200_000, rates=(3e-4,), tokens=200, needs="8 GPUs, days; 10 to 20 B tokens"
+        seeds=1,
+        layers=18,
+        hidden=1024,
+        steps=200_000,
+        rates=(3e-4,),
+        tokens=200,
+        needs="8 GPUs, days; 10 to 20 B tokens",
     ),
     tolerance=0.5,
     note="Milliseconds are the processor's, per token, on one thread; bn is BatchNorm from the first step.",
@@ -178,7 +184,9 @@ def draw_cost(runs: Mapping[str, Runs]) -> "Figure":
     return figures.cost(runs)
 
 
-@METHOD.figure("tradeoff", needs=["linear"], caption="Accuracy against latency: on digits, and as published for Swin-S.")
+@METHOD.figure(
+    "tradeoff", needs=["linear"], caption="Accuracy against latency: on digits, and as published for Swin-S."
+)
 def draw_tradeoff(runs: Mapping[str, Runs]) -> "Figure":
     """Accuracy against milliseconds."""
     return figures.tradeoff(runs)

@@ -125,7 +125,9 @@ def is_norm(module: nn.Module) -> bool:
     weight = getattr(module, "weight", None)
     if isinstance(module, nn.LayerNorm):
         return len(module.normalized_shape) == 1
-    known = type(module).__name__.endswith(("RMSNorm", "LayerNorm")) and isinstance(weight, Tensor) and weight.dim() == 1
+    known = (
+        type(module).__name__.endswith(("RMSNorm", "LayerNorm")) and isinstance(weight, Tensor) and weight.dim() == 1
+    )
     return known and (hasattr(module, "eps") or hasattr(module, "variance_epsilon"))
 
 
@@ -158,7 +160,9 @@ def _find_norms(model: nn.Module, wanted: _Filter, report: ConversionReport) -> 
 def _nothing_found(model: nn.Module, norm: str | None, attention: str | None) -> str:
     kinds = Counter(type(module).__name__ for module in model.modules() if not list(module.children()))
     held = ", ".join(f"{kind} x {count}" for kind, count in sorted(kinds.items()))
-    what = " or ".join((["LayerNorm or RMSNorm"] if norm else []) + (["attention that can be replaced"] if attention else []))
+    what = " or ".join(
+        (["LayerNorm or RMSNorm"] if norm else []) + (["attention that can be replaced"] if attention else [])
+    )
     return f"the model must hold {what}, got {held or 'no modules'}."
 
 

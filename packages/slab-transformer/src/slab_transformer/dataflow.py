@@ -52,7 +52,9 @@ class Observed:
 
     norms: dict[str, Flow]
     layers: dict[str, Flow]
-    sources: dict[str, set[str | None]]  # layer -> the norms that feed it (None: something else, or the weight is shared)
+    sources: dict[
+        str, set[str | None]
+    ]  # layer -> the norms that feed it (None: something else, or the weight is shared)
 
 
 class _Watch(TorchFunctionMode):

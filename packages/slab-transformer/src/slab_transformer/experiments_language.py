@@ -26,8 +26,14 @@ def llama(seed: int, layers: int, hidden: int) -> nn.Module:
     with isolated(seed):
         return LlamaForCausalLM(
             LlamaConfig(
-                vocab_size=128, hidden_size=hidden, intermediate_size=2 * hidden, num_hidden_layers=layers,
-                num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=256, bos_token_id=0,
+                vocab_size=128,
+                hidden_size=hidden,
+                intermediate_size=2 * hidden,
+                num_hidden_layers=layers,
+                num_attention_heads=4,
+                num_key_value_heads=2,
+                max_position_embeddings=256,
+                bos_token_id=0,
                 eos_token_id=None,
             )  # fmt: skip
         )

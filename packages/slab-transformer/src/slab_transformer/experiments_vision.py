@@ -29,8 +29,14 @@ def vit(seed: int, layers: int, hidden: int = 32) -> nn.Module:
     with isolated(seed):
         return ViTForImageClassification(
             ViTConfig(
-                image_size=8, patch_size=2, num_channels=1, num_labels=10, hidden_size=hidden, num_hidden_layers=layers,
-                num_attention_heads=4, intermediate_size=2 * hidden,
+                image_size=8,
+                patch_size=2,
+                num_channels=1,
+                num_labels=10,
+                hidden_size=hidden,
+                num_hidden_layers=layers,
+                num_attention_heads=4,
+                intermediate_size=2 * hidden,
             )  # fmt: skip
         )
 
@@ -42,8 +48,15 @@ def swin(seed: int, drop_path: float) -> nn.Module:
     with isolated(seed):
         return SwinForImageClassification(
             SwinConfig(
-                image_size=8, patch_size=1, num_channels=1, num_labels=10, embed_dim=16, depths=[2, 2],
-                num_heads=[2, 4], window_size=4, drop_path_rate=drop_path,
+                image_size=8,
+                patch_size=1,
+                num_channels=1,
+                num_labels=10,
+                embed_dim=16,
+                depths=[2, 2],
+                num_heads=[2, 4],
+                window_size=4,
+                drop_path_rate=drop_path,
             )  # fmt: skip
         )
 
@@ -173,14 +186,25 @@ def inference_free(seed: int, epochs: int) -> Metrics:
     with isolated(seed):
         pvt = PvtForImageClassification(
             PvtConfig(
-                image_size=32, num_channels=1, num_labels=10, hidden_sizes=[8, 16, 16, 16], depths=[1] * 4,
-                num_attention_heads=[1, 2, 2, 2], sequence_reduction_ratios=[4, 2, 2, 1],
+                image_size=32,
+                num_channels=1,
+                num_labels=10,
+                hidden_sizes=[8, 16, 16, 16],
+                depths=[1] * 4,
+                num_attention_heads=[1, 2, 2, 2],
+                sequence_reduction_ratios=[4, 2, 2, 1],
             )  # fmt: skip
         )
         llama = LlamaForCausalLM(
             LlamaConfig(
-                vocab_size=17, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-                num_key_value_heads=2, bos_token_id=0, eos_token_id=1,
+                vocab_size=17,
+                hidden_size=32,
+                intermediate_size=64,
+                num_hidden_layers=2,
+                num_attention_heads=4,
+                num_key_value_heads=2,
+                bos_token_id=0,
+                eos_token_id=1,
             )  # fmt: skip
         )
     found: Metrics = {}

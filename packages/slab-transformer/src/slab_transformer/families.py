@@ -138,7 +138,9 @@ def _watch_sizes(model: nn.Module, names: Sequence[str]) -> dict[str, tuple[int,
         def hook(module: nn.Module, args: tuple, kwargs: Mapping[str, object]) -> None:
             x = args[0] if args else kwargs["hidden_states"]
             sides = [a for a in args[1:3] if isinstance(a, int)] or [kwargs.get("height"), kwargs.get("width")]
-            feat = kwargs.get("feat_size") or (args[1] if len(args) > 1 and isinstance(args[1], (tuple, list)) else None)
+            feat = kwargs.get("feat_size") or (
+                args[1] if len(args) > 1 and isinstance(args[1], (tuple, list)) else None
+            )
             if feat is not None:
                 sides = list(feat)
             sizes[name] = (x.shape[1], (int(sides[0]), int(sides[1])) if None not in sides else None)
@@ -207,7 +209,9 @@ def convert_attention(model: nn.Module, sites: Sequence[Site], report: Conversio
             _whole_window(site.window, site.grid[0])
         made[site.name] = arguments
         height, width = site.grid
-        report.replaced.append(Change(site.name, "sla", f"{site.heads} heads, grid {height} x {width}, prefix {site.prefix}"))
+        report.replaced.append(
+            Change(site.name, "sla", f"{site.heads} heads, grid {height} x {width}, prefix {site.prefix}")
+        )
     return made
 
 

@@ -75,7 +75,9 @@ def load(directory: str | Path, model: nn.Module | None = None) -> nn.Module:
     tied = set(getattr(made, "_tied_weights_keys", None) or ())
     lacking = [name for name in missing if name not in tied]
     if lacking or unexpected:
-        raise ValueError(f"weights of {where} must fit the model; missing {lacking[:3]}, not known {list(unexpected)[:3]}.")
+        raise ValueError(
+            f"weights of {where} must fit the model; missing {lacking[:3]}, not known {list(unexpected)[:3]}."
+        )
     if hasattr(made, "tie_weights"):
         made.tie_weights()
     if recipe.get("state") and not recipe.get("fused"):

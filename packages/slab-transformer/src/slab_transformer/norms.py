@@ -124,7 +124,9 @@ class RepBN(nn.Module):
     def to_batchnorm(self) -> nn.BatchNorm1d:
         """The plain BatchNorm1d, in eval mode, that equals this norm: gamma' and beta' of Lemma 4.1, same statistics."""
         old = self.bn
-        made = nn.BatchNorm1d(self.num_features, old.eps, old.momentum, device=old.weight.device, dtype=old.weight.dtype)
+        made = nn.BatchNorm1d(
+            self.num_features, old.eps, old.momentum, device=old.weight.device, dtype=old.weight.dtype
+        )
         with torch.no_grad():
             sigma = torch.sqrt(old.running_var.double() + old.eps)
             alpha = self.alpha.double()
@@ -161,6 +163,8 @@ class PRepBN(nn.Module):
         self.norm1 = norm1
         self.rep = rep
         self.mask: Tensor | None = None  # set by `padding_mask` for the time of a forward; (...) of bool, True = real
+        self.watched = False  # `DivergenceMonitor` has the distance of the branches kept
+        self.divergence: Tensor | None = None
         self._holding = False
         self._done = False
         self.register_buffer("_lam", torch.ones((), device=rep.alpha.device))
@@ -201,12 +205,23 @@ class PRepBN(nn.Module):
         if self._holding:
             return cast(Tensor, self.norm1(x))
         lam = self._lam.to(x.dtype)
-        return lam * self.norm1(x) + (1 - lam) * self.rep(x, self.mask)
+        first, second = self.norm1(x), self.rep(x, self.mask)
+        if self.watched:
+            self.divergence = divergence(first, second, self.mask)
+        return lam * first + (1 - lam) * second
 
     def _load_from_state_dict(self, state_dict, prefix, *args, **kwargs) -> None:  # noqa: ANN001, ANN002, ANN003
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
         if prefix + "_lam" in state_dict:
             self._done = bool(state_dict[prefix + "_lam"] == 0)
+
+
+def divergence(first: Tensor, second: Tensor, mask: Tensor | None) -> Tensor:
+    """mean |Norm1(x) - RepBN(x)| / mean |Norm1(x)| over the positions that count (Eq. 3's two branches)."""
+    first, second = first.detach(), second.detach()
+    if mask is not None:
+        first, second = first[mask], second[mask]
+    return (first - second).abs().mean() / first.abs().mean().clamp_min(1e-12)
 
 
 class ChannelAffine(nn.Module):

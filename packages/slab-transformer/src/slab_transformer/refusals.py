@@ -19,7 +19,9 @@ def refuse_wrapped_layers(model: nn.Module, kind: type[ValueError]) -> None:
             if quantised:
                 problems.add(f"quantised layers: {', '.join(quantised)}. Fuse first, then quantise.")
             if wrapped:
-                problems.add(f"layers with adapters: {', '.join(wrapped)}. Merge them first (merge_and_unload in peft).")
+                problems.add(
+                    f"layers with adapters: {', '.join(wrapped)}. Merge them first (merge_and_unload in peft)."
+                )
     except ValueError as error:
         raise kind(str(error)) from None
 

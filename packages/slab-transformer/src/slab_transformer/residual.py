@@ -31,11 +31,11 @@ def fold_into_residual(model, plans):  # noqa: ANN001, ANN201
     a, b = norm.a.detach().double(), norm.b.detach().double()
     if float(a.abs().min()) < _SMALL:
         worst = int(a.abs().argmin())
-        raise FusionError(f"layernorm: channel {worst} has |a| = {float(a[worst].abs()):.2g} < 1e-6: 1/a does not exist.")
+        raise FusionError(
+            f"layernorm: channel {worst} has |a| = {float(a[worst].abs()):.2g} < 1e-6: 1/a does not exist."
+        )
     number = len(stages) - 1
-    open_norms = [
-        p.name for p in plans if p.action == "affine" and p.name.startswith(f"encoder.layers.{number}.")
-    ]
+    open_norms = [p.name for p in plans if p.action == "affine" and p.name.startswith(f"encoder.layers.{number}.")]
     if open_norms:
         raise FusionError(
             f'headless="residual": {open_norms[0]} is not folded, so that it reads the stream itself. '
@@ -46,7 +46,9 @@ def fold_into_residual(model, plans):  # noqa: ANN001, ANN201
     _scale_stage(stages, a, b, write_layer)
     put_module(model, "layernorm", nn.Identity())
     return [
-        Plan(p.name, "residual", f"into encoder.layers.{number}", _touched(model, number)) if p.name == "layernorm" else p
+        Plan(p.name, "residual", f"into encoder.layers.{number}", _touched(model, number))
+        if p.name == "layernorm"
+        else p
         for p in plans
     ]
 

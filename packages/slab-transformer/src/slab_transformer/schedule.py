@@ -61,7 +61,7 @@ class PRepBNSchedule:
         self.decay_steps = float(settings["decay_steps"])
         self.r0, self.shape = float(settings["r0"]), str(settings["shape"])
         self.steps = 0
-        self._held = 0  # steps the counter was kept back for norms that lag (see `hold_back`)
+        self.held = 0  # steps the counter was kept back for norms that lag (see `hold_back`)
         self._apply()
 
     def lam_at(self, step: int) -> float:
@@ -76,12 +76,12 @@ class PRepBNSchedule:
     @property
     def lam(self) -> float:
         """Lambda of the step at hand."""
-        return self.lam_at(self.steps - self._held)
+        return self.lam_at(self.steps - self.held)
 
     @property
     def finished(self) -> bool:
         """Whether lambda is 0, so that eval mode and fusion use what was trained."""
-        return self.steps - self._held >= self.warmup_steps and self.lam == 0.0
+        return self.steps - self.held >= self.warmup_steps and self.lam == 0.0
 
     def step(self) -> float:
         """Count one optimiser step (call it after `optimizer.step()`), set all norms, and return the new lambda."""
@@ -91,11 +91,11 @@ class PRepBNSchedule:
 
     def hold_back(self) -> None:
         """Keep lambda where it is for the next step: called before `step()`, as `DivergenceMonitor` does."""
-        self._held += 1
+        self.held += 1
 
     def _apply(self) -> None:
         for norm in self.norms:
-            if self.steps - self._held < self.warmup_steps:
+            if self.steps - self.held < self.warmup_steps:
                 norm.hold()
             else:
                 norm.set_lam(self.lam)
@@ -103,7 +103,7 @@ class PRepBNSchedule:
     def state_dict(self) -> dict[str, float | int | str]:
         """Counter and settings, as plain numbers."""
         return {
-            "steps": self.steps, "held": self._held, "warmup_steps": self.warmup_steps,
+            "steps": self.steps, "held": self.held, "warmup_steps": self.warmup_steps,
             "decay_steps": self.decay_steps, "r0": self.r0, "shape": self.shape,
         }  # fmt: skip
 
@@ -115,7 +115,7 @@ class PRepBNSchedule:
         self.decay_steps = require_range("decay_steps", state["decay_steps"], low=0.0, low_open=True)
         self.r0 = require_range("r0", state["r0"], low=0.0, high=1.0)
         self.shape = require_choice("shape", state["shape"], ("linear", "cosine"))
-        self._held = require_range("held", state["held"], low=0, integer=True)
+        self.held = require_range("held", state["held"], low=0, integer=True)
         self.steps = require_range("steps", state["steps"], low=0, integer=True)
         self._apply()
 
