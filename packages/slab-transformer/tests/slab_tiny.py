@@ -2,6 +2,7 @@
 
 import torch
 import transformers as tf
+from offprints.seeding import isolated
 from slab_transformer import PRepBN
 from slab_transformer.fuse import find_norms, rep_of
 
@@ -42,8 +43,7 @@ def swin_config(**changes):
 
 def build(family, dtype=torch.float64, seed=0):
     """A model in eval mode whose weights are large enough that its outputs vary."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with isolated(seed):
         model = BUILD[family]()
         with torch.no_grad():
             for parameter in model.parameters():

@@ -84,10 +84,10 @@ def depthwise(v: Array, kernel: Array, bias: Array, grid: tuple[int, int]) -> Ar
 
 
 def fold_after(weight: Array, bias: Array, a: Array, b: Array) -> tuple[Array, Array]:
-    """y = W (a x + b) + d: W' = W diag(a), d' = d + W b (Section 3.2)."""
+    """Y = W (a x + b) + d: W' = W diag(a), d' = d + W b (Section 3.2)."""
     return weight @ np.diag(a), bias + weight @ b
 
 
 def fold_before(weight: Array, bias: Array, a: Array, b: Array) -> tuple[Array, Array]:
-    """y = a (W x + d) + b: W' = diag(a) W, d' = a d + b (Section 3.2)."""
+    """Y = a (W x + d) + b: W' = diag(a) W, d' = a d + b (Section 3.2)."""
     return np.diag(a) @ weight, a * bias + b

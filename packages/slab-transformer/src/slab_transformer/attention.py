@@ -66,7 +66,7 @@ def linear_attention(
 
 
 def cheaper_order(n_q: int, n_k: int, c: int, d: int) -> str:
-    """ "kv" iff N_q N_k (c + d) > c d (N_q + N_k), the products that each association needs (Section 3.3)."""
+    """The order "kv" iff N_q N_k (c + d) > c d (N_q + N_k), the products that each association needs (Section 3.3)."""
     return "kv" if n_q * n_k * (c + d) > c * d * (n_q + n_k) else "qk"
 
 

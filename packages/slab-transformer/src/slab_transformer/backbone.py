@@ -1,4 +1,4 @@
-"""Feature maps for detectors (Guo et al., 2024, Section 5.2): one map for each stage, statistics of real pixels only."""
+"""Feature maps for detectors (Guo et al., 2024, Section 5.2): one map a stage, statistics of real pixels only."""
 
 from functools import partial
 
@@ -49,7 +49,7 @@ class FeatureBackbone(nn.Module):
 
 
 def as_feature_backbone(model: nn.Module) -> FeatureBackbone:
-    """Wrap a converted backbone model; its maps go into torchvision's `FeaturePyramidNetwork` as an ordered dict of them.
+    """Wrap a converted backbone model; torchvision's `FeaturePyramidNetwork` takes an ordered dict of its maps.
 
     Raises:
         UnsupportedModuleError: A model that gives no feature maps.

@@ -35,8 +35,8 @@ METHOD = Method(
         "accumulation, checkpointing or two views of a batch make lambda fall faster.",
         "Folding a patch embedding with its norm keeps the term alpha d; the released code drops it.",
         "Padding takes no part in the statistics; the released code has an argument for it that is never passed.",
-        "By default lambda falls over 80 % of all steps, not 60 000 of them; a converted norm starts with the weights of "
-        "the LayerNorm and alpha = 0 (init='paper' for the paper's).",
+        "By default lambda falls over 80 % of all steps, not 60 000 of them; a converted norm starts with the weights "
+        "of the LayerNorm and alpha = 0 (init='paper' for the paper's).",
         "Digits of 8 x 8 and Python's documentation instead of ImageNet, COCO and 10 GB of text; transformers' models.",
     ],
 )

@@ -35,9 +35,9 @@ def convert(
 ) -> ConversionReport:
     """Replace norms, and if wanted attention, in place.
 
-    Every LayerNorm over the last axis and every `*RMSNorm` becomes PRepBN, with that norm as its Norm1 (Eq. 3). Norms of
-    queries and keys inside attention stay. With `init="identity"` the BatchNorm copies the norm's weights and alpha is 0:
-    nothing changes at lambda = 1. With "paper" alpha = gamma = 1 for LayerNorm and alpha = gamma = 0 for RMSNorm.
+    Every LayerNorm over the last axis and every `*RMSNorm` becomes PRepBN, with that norm as its Norm1 (Eq. 3). Norms
+    of queries and keys inside attention stay. With `init="identity"` the BatchNorm copies the norm's weights and alpha
+    is 0: nothing changes at lambda = 1. With "paper" alpha = gamma = 1 for LayerNorm and alpha = gamma = 0 for RMSNorm.
 
     In training, BatchNorm mixes positions, future ones included; in eval mode each position stands alone again, so that
     a causal model is causal. A model that takes `attention_mask` keeps padding out of the statistics.

@@ -12,7 +12,7 @@ from .attention import SimplifiedLinearAttention
 
 
 class StripeAttention(nn.Module):
-    """Softmax attention in stripes: half of the heads in vertical, half in horizontal ones; all in the whole grid at last.
+    """Softmax attention in stripes: half of the heads in vertical, half in horizontal ones; at last in the whole grid.
 
     The values are added once more, through a depthwise convolution of kernel 3 in each stripe (local enhancement).
 

@@ -17,14 +17,67 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 _MOVES = frozenset(
-    "view reshape permute transpose swapaxes swapdims movedim moveaxis flatten unflatten contiguous clone select narrow "
-    "split chunk unbind squeeze unsqueeze roll pad __getitem__ expand expand_as index_select view_as t "
-    "mean adaptive_avg_pool1d adaptive_avg_pool2d dropout detach alias _pad identity".split()
+    [
+        "view",
+        "reshape",
+        "permute",
+        "transpose",
+        "swapaxes",
+        "swapdims",
+        "movedim",
+        "moveaxis",
+        "flatten",
+        "unflatten",
+        "contiguous",
+        "clone",
+        "select",
+        "narrow",
+        "split",
+        "chunk",
+        "unbind",
+        "squeeze",
+        "unsqueeze",
+        "roll",
+        "pad",
+        "__getitem__",
+        "expand",
+        "expand_as",
+        "index_select",
+        "view_as",
+        "t",
+        "mean",
+        "adaptive_avg_pool1d",
+        "adaptive_avg_pool2d",
+        "dropout",
+        "detach",
+        "alias",
+        "_pad",
+        "identity",
+    ]
 )
 _CASTS = frozenset(("to", "float", "double", "half", "bfloat16", "type", "type_as"))
 _ASKS = frozenset(
-    "size dim numel stride is_contiguous element_size data_ptr get_device is_floating_point ndimension __len__ "
-    "is_complex is_cuda storage_offset __hash__ __repr__ __get__ device is_same_size".split()
+    [
+        "size",
+        "dim",
+        "numel",
+        "stride",
+        "is_contiguous",
+        "element_size",
+        "data_ptr",
+        "get_device",
+        "is_floating_point",
+        "ndimension",
+        "__len__",
+        "is_complex",
+        "is_cuda",
+        "storage_offset",
+        "__hash__",
+        "__repr__",
+        "__get__",
+        "device",
+        "is_same_size",
+    ]
 )
 _CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
 
@@ -82,7 +135,7 @@ class _Watch(TorchFunctionMode):
         self.tracks[id(out)] = (out, flow, name, shadow)
         self.kept.append(out)
 
-    def __torch_function__(self, func: Callable, types: Sequence[type], args: tuple = (), kwargs: dict | None = None):  # noqa: ANN204
+    def __torch_function__(self, func: Callable, types: Sequence[type], args: tuple = (), kwargs: dict | None = None):
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
         if self.paused:
@@ -98,7 +151,7 @@ class _Watch(TorchFunctionMode):
             self.paused = False
         return out
 
-    def _note(self, func, name, args, kwargs, given, out) -> None:  # noqa: ANN001
+    def _note(self, func, name, args, kwargs, given, out) -> None:
         tracked = [t for t in given if id(t) in self.tracks]
         layer = self._layer_of(name, args, kwargs, given)
         if layer is not None:
@@ -115,7 +168,7 @@ class _Watch(TorchFunctionMode):
         for tensor in tracked:
             self.tracks[id(tensor)][1].escape(f"read by {name}")
 
-    def _move(self, func, name, args, kwargs, tensor, out) -> None:  # noqa: ANN001
+    def _move(self, func, name, args, kwargs, tensor, out) -> None:
         _, flow, source, shadow = self.tracks[id(tensor)]
         if name == "pad":
             mode = kwargs.get("mode", args[2] if len(args) > 2 else "constant")
@@ -131,7 +184,7 @@ class _Watch(TorchFunctionMode):
             if isinstance(piece, Tensor):
                 self.track(piece, flow, source, its_shadow)
 
-    def _layer_of(self, name, args, kwargs, given) -> str | None:  # noqa: ANN001
+    def _layer_of(self, name, args, kwargs, given) -> str | None:
         if name in ("linear", *_CONVOLUTIONS):
             weight = kwargs.get("weight", args[1] if len(args) > 1 else None)
         elif name == "addmm":
@@ -144,7 +197,7 @@ class _Watch(TorchFunctionMode):
         fits = is_convolution(self.modules[layer]) if name in _CONVOLUTIONS else is_linear(self.modules[layer])
         return layer if fits and isinstance(given[0], Tensor) else None
 
-    def _consume(self, layer, name, args, kwargs, tracked, out) -> None:  # noqa: ANN001
+    def _consume(self, layer, name, args, kwargs, tracked, out) -> None:
         source = kwargs.get("input", args[1] if name == "addmm" else (args[0] if args else None))
         axis = 1 if name in _CONVOLUTIONS else -1
         padding = kwargs.get("padding", args[4] if len(args) > 4 else 0)  # of this call: other modes pad before it
@@ -156,7 +209,7 @@ class _Watch(TorchFunctionMode):
         flow.calls += 1
         self.track(out, flow, layer, _channels(out, axis))
 
-    def _feeding(self, layer, source, axis, name, padding) -> str | None:  # noqa: ANN001
+    def _feeding(self, layer, source, axis, name, padding) -> str | None:
         if id(source) not in self.tracks:
             return None
         _, flow, norm, shadow = self.tracks[id(source)]

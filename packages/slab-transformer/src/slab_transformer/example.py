@@ -1,4 +1,4 @@
-"""An example input for models that say what they take: transformers and timm (used to follow the norms, Section 3.2)."""
+"""An example input for models that say what they take: transformers and timm (to follow the norms, Section 3.2)."""
 
 from collections.abc import Mapping
 

@@ -20,7 +20,7 @@ _LENGTH, _BATCH = 64, 32
 
 
 def llama(seed: int, layers: int, hidden: int) -> nn.Module:
-    """transformers' Llama over bytes, grouped queries."""
+    """Transformers' Llama over bytes, grouped queries."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     with isolated(seed):
@@ -35,7 +35,7 @@ def llama(seed: int, layers: int, hidden: int) -> nn.Module:
                 max_position_embeddings=256,
                 bos_token_id=0,
                 eos_token_id=None,
-            )  # fmt: skip
+            )
         )
 
 

@@ -23,7 +23,7 @@ _BATCH = 64
 
 
 def vit(seed: int, layers: int, hidden: int = 32) -> nn.Module:
-    """transformers' ViT on 8 x 8 pixels in patches of 2: 16 tokens and the class token."""
+    """Transformers' ViT on 8 x 8 pixels in patches of 2: 16 tokens and the class token."""
     from transformers import ViTConfig, ViTForImageClassification
 
     with isolated(seed):
@@ -37,12 +37,12 @@ def vit(seed: int, layers: int, hidden: int = 32) -> nn.Module:
                 num_hidden_layers=layers,
                 num_attention_heads=4,
                 intermediate_size=2 * hidden,
-            )  # fmt: skip
+            )
         )
 
 
 def swin(seed: int, drop_path: float) -> nn.Module:
-    """transformers' Swin on 8 x 8 pixels: two stages, windows of 4, with stochastic depth."""
+    """Transformers' Swin on 8 x 8 pixels: two stages, windows of 4, with stochastic depth."""
     from transformers import SwinConfig, SwinForImageClassification
 
     with isolated(seed):
@@ -57,7 +57,7 @@ def swin(seed: int, drop_path: float) -> nn.Module:
                 num_heads=[2, 4],
                 window_size=4,
                 drop_path_rate=drop_path,
-            )  # fmt: skip
+            )
         )
 
 
@@ -121,7 +121,7 @@ def swap(seed: int, layers: int, epochs: int, tune_epochs: int, lr: float) -> Me
 
 
 def linear(seed: int, layers: int, epochs: int, rates: tuple[float, ...]) -> Metrics:
-    """Softmax and linear attention, LayerNorm and BatchNorm, each at its best learning rate, from the same first weights."""
+    """Softmax and linear attention, LayerNorm and BatchNorm, each at its best learning rate."""
     x, y, test_x, test_y = digits(seed)
     per_epoch = len(y) // _BATCH
     steps = epochs * per_epoch
@@ -193,7 +193,7 @@ def inference_free(seed: int, epochs: int) -> Metrics:
                 depths=[1] * 4,
                 num_attention_heads=[1, 2, 2, 2],
                 sequence_reduction_ratios=[4, 2, 2, 1],
-            )  # fmt: skip
+            )
         )
         llama = LlamaForCausalLM(
             LlamaConfig(
@@ -205,14 +205,16 @@ def inference_free(seed: int, epochs: int) -> Metrics:
                 num_key_value_heads=2,
                 bos_token_id=0,
                 eos_token_id=1,
-            )  # fmt: skip
+            )
         )
     found: Metrics = {}
     large = x.repeat_interleave(4, 2).repeat_interleave(4, 3)  # PVT begins with patches of 4
     images = {"pixel_values": test_x[:32].double()}
     tokens = {"input_ids": ((x[:32] * 6 + 4.9).round().long().clamp(0, 16)).flatten(1)}
+    large_images = {"pixel_values": large[:32].double()}
     for name, model, given in (
-        ("vit", vit(seed, 4), images), ("swin", swin(seed, 0.1), images), ("pvt", pvt, {"pixel_values": large[:32].double()}), ("llama", llama, tokens),
+        ("vit", vit(seed, 4), images), ("swin", swin(seed, 0.1), images), ("pvt", pvt, large_images),
+        ("llama", llama, tokens),
     ):  # fmt: skip
         convert(model, total_steps=steps)
         if name == "llama":

@@ -1,4 +1,4 @@
-"""Where attention sits in transformers' and timm's vision models, for its replacement (Guo et al., 2024, Section 3.3)."""
+"""Where attention sits in vision models of transformers and timm, to replace it (Guo et al., 2024, Section 3.3)."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -161,7 +161,7 @@ def _watch_sizes(model: nn.Module, names: Sequence[str]) -> dict[str, tuple[int,
     return sizes
 
 
-def _site(model, name, module, projections, returns, sizes) -> Site:  # noqa: ANN001
+def _site(model, name, module, projections, returns, sizes) -> Site:
     kind = type(module).__name__
     heads = int(getattr(module, "num_attention_heads", 0) or getattr(module, "num_heads", 0) or _inner_heads(module))
     if kind in ("SwinAttention", "WindowAttention"):

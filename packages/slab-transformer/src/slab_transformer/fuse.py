@@ -5,25 +5,22 @@ that feeds it as W' = diag(a) W, d' = a d + b. All sums are made in float64 and 
 """
 
 import copy
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from offprints.checks import require_choice, require_kind
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from .dataflow import Flow, Observed, is_convolution, is_linear, observe
 from .errors import FusionError, UnsupportedModuleError
-from .example import call, example_inputs
+from .example import example_inputs
 from .norms import ChannelAffine, PRepBN, RepBN
 from .recipe import get_recipe, put_recipe
 from .refusals import refuse_wrapped_layers
 from .report import Change, FusionReport
 from .residual import fold_into_residual
-
-_TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-4, torch.bfloat16: 0.1, torch.float16: 0.02}
+from .verify import compare, runner
 
 
 class FixedShape(nn.Module):
@@ -54,14 +51,6 @@ class FixedShape(nn.Module):
         return str(self.shape)
 
 
-@dataclass(frozen=True)
-class Verification:
-    """Differences of two models: the largest, absolute and relative to the largest output."""
-
-    max_abs_error: float
-    max_rel_error: float
-
-
 def fuse(
     model: nn.Module,
     inplace: bool = False,
@@ -72,7 +61,7 @@ def fuse(
     fixed_size: bool = False,
     force: bool = False,
 ) -> nn.Module:
-    """Fold every RepBN and PRepBN into linear layers, where that is exact; elsewhere leave a `ChannelAffine` (Lemma 4.1).
+    """Fold every RepBN and PRepBN into linear layers where that is exact, else leave a `ChannelAffine` (Lemma 4.1).
 
     One forward on an example shows which layers read a norm and which feed it. A norm is folded forward when all that
     reads it are linear layers (and convolutions without padding) that read nothing else, backward when its input is one
@@ -111,13 +100,13 @@ def fuse(
     original = copy.deepcopy(model) if inplace else model
     fused = model if inplace else copy.deepcopy(model)
     given = example if example is not None else example_inputs(fused)
-    run = _runner(given)
+    run = runner(given)
     seen = observe(fused, find_norms(fused), run)
     plans = [_plan(name, seen, fixed_size) for name in norms]
     for plan in plans:
         if seen.norms[plan.name].calls > 1:
             raise FusionError(
-                f"{plan.name} is used {seen.norms[plan.name].calls} times in one forward: one norm for each place is needed."
+                f"{plan.name} is used {seen.norms[plan.name].calls} times in one forward: give each place its own norm."
             )
     if strict and any(plan.action == "affine" for plan in plans):
         raise FusionError(
@@ -126,7 +115,7 @@ def fuse(
     _apply(fused, plans, seen)
     if headless == "residual":
         plans = fold_into_residual(fused, plans)
-    error = _compare(original, fused, run)
+    error = compare(original, fused, run)
     fused.fusion_report = FusionReport([Change(p.name, p.action, p.detail) for p in plans], error)
     recipe = get_recipe(fused)
     put_recipe(fused, {**recipe, "fused": structure(fused, plans)})
@@ -176,15 +165,6 @@ def _check_ready(model: nn.Module, norms: Mapping[str, nn.Module], force: bool) 
     refuse_wrapped_layers(model, FusionError)
     for norm in norms.values():
         rep_of(norm).affine()  # raises with the layer's name when its statistics are not finite
-
-
-def _runner(given: object) -> Callable[[nn.Module], object]:
-    def run(model: nn.Module) -> object:
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return call(model, given)
-
-    return run
 
 
 def _plan(name: str, seen: Observed, fixed_size: bool) -> Plan:
@@ -295,82 +275,3 @@ def structure(model: nn.Module, plans: list[Plan]) -> dict[str, object]:
         "biases": sorted({target for plan in plans for target in plan.targets}),
         "report": [[plan.name, plan.action, plan.detail] for plan in plans],
     }
-
-
-def _compare(original: nn.Module, fused: nn.Module, run: Callable[[nn.Module], object]) -> float:
-    found = _difference(run(original), run(fused))
-    dtype = next((p.dtype for p in fused.parameters()), torch.float32)
-    limit = _TOLERANCE.get(dtype, 2e-4)
-    if found.max_rel_error <= limit:
-        return found.max_abs_error
-    noise = _difference(run(original), run(_rounded_otherwise(original, dtype))).max_rel_error
-    if not found.max_rel_error <= 30 * noise:
-        raise FusionError(
-            f"the fused model differs from the original by {found.max_rel_error:.2g} of its largest output on the "
-            f"example (at most {limit:g} is rounding in {dtype}). It reads a norm in a way that was not seen: "
-            "exclude that norm from the conversion."
-        )
-    warnings.warn(
-        f"the model is so sensitive that rounding its weights changes the output by {noise:.2g} of the largest; the "
-        f"fused one differs by {found.max_rel_error:.2g}. Is it trained?",
-        UserWarning,
-        stacklevel=3,
-    )
-    return found.max_abs_error
-
-
-def _rounded_otherwise(model: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """A copy whose weights are off by a last digit: how far rounding alone moves the output."""
-    other = copy.deepcopy(model)
-    gen = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for weight in other.parameters():
-            noise = torch.rand(weight.shape, generator=gen).to(weight.device) * 2 - 1
-            weight.mul_(
-                (1 + 2 * torch.finfo(dtype).eps * noise.to(torch.promote_types(dtype, torch.float32))).to(dtype)
-            )
-    return other
-
-
-def verify_fusion(a: nn.Module, b: nn.Module, *inputs: object) -> Verification:
-    """Compare two models in eval mode on the same inputs (tensors, or one dict of keywords).
-
-    Returns:
-        The largest difference over all floating-point outputs, absolute and relative.
-
-    Raises:
-        ValueError: No inputs, or outputs that do not have the same shapes.
-    """
-    if not inputs:
-        raise ValueError("inputs must be given, got none.")
-    given: object = inputs[0] if len(inputs) == 1 else tuple(inputs)
-    outputs = []
-    for model in (a, b):
-        training = model.training
-        model.eval()
-        try:
-            outputs.append(_runner(given)(model))
-        finally:
-            model.train(training)
-    return _difference(*outputs)
-
-
-def _difference(one: object, two: object) -> Verification:
-    left, right = (_floats(outputs) for outputs in (one, two))
-    if [t.shape for t in left] != [t.shape for t in right] or not left:
-        raise ValueError(
-            f"the outputs must have the same shapes, got {[tuple(t.shape) for t in left]} and "
-            f"{[tuple(t.shape) for t in right]}."
-        )
-    worst = [
-        float((x.double() - y.double()).abs().max()) if x.numel() else 0.0 for x, y in zip(left, right, strict=True)
-    ]
-    size = [float(x.double().abs().max()) if x.numel() else 0.0 for x in left]
-    relative = max(w / max(s, 1e-12) for w, s in zip(worst, size, strict=True))
-    return Verification(max(worst), relative)
-
-
-def _floats(outputs: object) -> list[Tensor]:
-    if isinstance(outputs, Mapping):
-        outputs = {name: value for name, value in outputs.items() if name != "past_key_values"}
-    return [leaf for leaf in pytree.tree_leaves(outputs) if isinstance(leaf, Tensor) and leaf.is_floating_point()]

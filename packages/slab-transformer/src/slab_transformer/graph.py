@@ -1,4 +1,4 @@
-"""What is left to compute after fusion (Guo et al., 2024, Section 3.2): operations of the graph, and an ONNX file of it."""
+"""What is left to compute after fusion (Guo et al., 2024, Section 3.2): operations of the graph, and its ONNX file."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -17,7 +17,7 @@ class PRepBNCallback(TrainerCallback):
         self.settings = settings
         self.schedule: PRepBNSchedule | None = None
 
-    def on_train_begin(self, args, state, control, model: nn.Module | None = None, **kwargs) -> None:  # noqa: ANN001, ANN003
+    def on_train_begin(self, args, state, control, model: nn.Module | None = None, **kwargs) -> None:
         """Make the schedule and go to the step at which training starts."""
         settings = dict(self.settings)
         stored = getattr(model, "slab_recipe", {}).get("schedule", {})
@@ -26,7 +26,7 @@ class PRepBNCallback(TrainerCallback):
         self.schedule = PRepBNSchedule(model, **settings)
         self.schedule.load_state_dict({**self.schedule.state_dict(), "steps": state.global_step})
 
-    def on_step_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003
+    def on_step_end(self, args, state, control, **kwargs) -> None:
         """One optimiser step was made."""
         if self.schedule is not None:
             self.schedule.step()

@@ -1,4 +1,4 @@
-"""Save and load converted and fused models: safetensors and JSON (the recipe of Guo et al., 2024, Section 3, with it)."""
+"""Save and load converted and fused models: safetensors, and the recipe (Guo et al., 2024, Section 3) as JSON."""
 
 import copy
 import json
@@ -9,11 +9,11 @@ import torch
 from offprints import checkpoint
 from torch import nn
 
-from .errors import UnsupportedModuleError
+from . import masking
 from .convert import _replace
+from .errors import UnsupportedModuleError
 from .families import build_attention
 from .fuse import FixedShape, put_module
-from . import masking
 from .norms import ChannelAffine
 from .recipe import get_recipe, put_recipe
 from .report import Change, FusionReport

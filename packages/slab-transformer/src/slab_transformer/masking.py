@@ -48,9 +48,9 @@ def read_attention_mask(module: nn.Module, args: tuple, kwargs: Mapping[str, obj
 
 def forget_attention_mask(module: nn.Module, args: tuple, kwargs: Mapping[str, object], output: object) -> None:
     """Forward hook: take it away again, but where activations are checkpointed: they are computed once more."""
-    if module.training and kwargs.get("attention_mask") is not None:
-        if not getattr(module, "is_gradient_checkpointing", False):
-            _set(module, None)
+    again = getattr(module, "is_gradient_checkpointing", False)
+    if module.training and kwargs.get("attention_mask") is not None and not again:
+        _set(module, None)
 
 
 def install(model: nn.Module) -> None:

@@ -113,7 +113,7 @@ def _swin(width: int, depth: int, heads: int, num_classes: int, image_size: int,
 
 
 def slab_swin_tiny(num_classes: int = 1000, image_size: int = 224, **schedule: int | float) -> nn.Module:
-    """SLAB-Swin-T: linear attention over the whole grid in the first two stages, softmax windows of 7 after (Table 2)."""
+    """SLAB-Swin-T: linear attention over the whole grid in the first two stages, then windows of 7 (Table 2)."""
     return _swin(96, 6, 3, num_classes, image_size, schedule)
 
 
@@ -152,7 +152,7 @@ def llama_prepbn(
     warmup_steps: int = 10_000,
     decay_steps: int = 18_000,
 ) -> nn.Module:
-    """LLaMA-350M with PRepBN: RMSNorm becomes RepBN with alpha = gamma = 0 at first; softmax attention stays (Table 5)."""
+    """LLaMA-350M with PRepBN: RMSNorm becomes RepBN, alpha = gamma = 0 at first; softmax attention stays (Table 5)."""
     require_range("num_layers", num_layers, low=1, integer=True)
     library = import_module("transformers")
     config = library.LlamaConfig(

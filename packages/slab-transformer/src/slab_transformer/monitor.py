@@ -1,4 +1,4 @@
-"""Watch the two branches of Eq. 3 (Guo et al., 2024, Section 3.2): hold lambda while they are far apart, and choose T."""
+"""Watch the two branches of Eq. 3 (Guo et al., 2024, Section 3.2): hold lambda while they are apart, and choose T."""
 
 import copy
 import math

@@ -63,7 +63,7 @@ class RepBN(nn.Module):
         return self.bn.num_features
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Normalise x (..., C); positions where `mask` (shape (...), True = real) is False stay as they are in training.
+        """Normalise x (..., C); in training positions where `mask` (...), True = real, is False stay as they are.
 
         Outside training the mask changes nothing: the map is the same for all positions.
         """
@@ -122,7 +122,7 @@ class RepBN(nn.Module):
         return a, b
 
     def to_batchnorm(self) -> nn.BatchNorm1d:
-        """The plain BatchNorm1d, in eval mode, that equals this norm: gamma' and beta' of Lemma 4.1, same statistics."""
+        """The BatchNorm1d, in eval mode, that equals this norm: gamma' and beta' of Lemma 4.1, same statistics."""
         old = self.bn
         made = nn.BatchNorm1d(
             self.num_features, old.eps, old.momentum, device=old.weight.device, dtype=old.weight.dtype
@@ -210,14 +210,14 @@ class PRepBN(nn.Module):
             self.divergence = divergence(first, second, self.mask)
         return lam * first + (1 - lam) * second
 
-    def _load_from_state_dict(self, state_dict, prefix, *args, **kwargs) -> None:  # noqa: ANN001, ANN002, ANN003
+    def _load_from_state_dict(self, state_dict, prefix, *args, **kwargs) -> None:
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
         if prefix + "_lam" in state_dict:
             self._done = bool(state_dict[prefix + "_lam"] == 0)
 
 
 def divergence(first: Tensor, second: Tensor, mask: Tensor | None) -> Tensor:
-    """mean |Norm1(x) - RepBN(x)| / mean |Norm1(x)| over the positions that count (Eq. 3's two branches)."""
+    """Mean |Norm1(x) - RepBN(x)| / mean |Norm1(x)| over the positions that count (Eq. 3's two branches)."""
     first, second = first.detach(), second.detach()
     if mask is not None:
         first, second = first[mask], second[mask]

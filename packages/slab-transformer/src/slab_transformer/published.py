@@ -1,4 +1,4 @@
-"""Numbers that the paper reports (Guo et al., 2024, abstract and Tables 1-2): ImageNet top-1 in per cent, milliseconds."""
+"""Numbers that the paper reports (Guo et al., 2024, abstract and Tables 1-2): ImageNet top-1 in %, milliseconds."""
 
 import json
 from importlib.resources import files

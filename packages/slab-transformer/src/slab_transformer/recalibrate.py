@@ -28,7 +28,7 @@ def recalibrate(
         model: A converted model whose schedule has finished; its parameters and mode do not change.
         batches: Tensors, dicts of keywords, or tuples whose first entry is the input (labels are ignored).
         num_batches: Stop after so many; None for all.
-        mode: "exact" (reset, then the average over all batches) or "ema" (the norm's momentum goes on, as in the paper).
+        mode: "exact" (reset, then the average over all batches) or "ema" (the norm's momentum goes on: the paper's).
         device: Where batches are moved to; by default that of the model.
 
     Returns:
@@ -99,7 +99,7 @@ def _forward(model: nn.Module, batch: object) -> None:
             norm.mask = None
 
 
-def _finite(name: str):  # noqa: ANN202
+def _finite(name: str):
     def hook(module: nn.Module, args: tuple) -> None:
         mask = getattr(module, "mask", None)
         x = args[0] if mask is None else args[0][mask]

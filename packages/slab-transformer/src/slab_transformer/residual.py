@@ -1,4 +1,4 @@
-"""Fold the last norm of a head-less Swin into its last stage (Guo et al., 2024, Section 3.2, as the released code does).
+"""Fold the last norm of a head-less Swin into its last stage (Guo et al., 2024, Section 3.2, as released).
 
 The residual stream of the stage is scaled by a: everything that writes to it gets a on its rows, everything that reads
 it 1/a on its columns, and b goes to the bias of the last writer.
@@ -12,7 +12,7 @@ from .errors import FusionError
 _SMALL = 1e-6
 
 
-def fold_into_residual(model, plans):  # noqa: ANN001, ANN201
+def fold_into_residual(model, plans):
     """Replace the plan "affine" of the last norm by a scaled residual stream, in transformers' `SwinModel`.
 
     Raises:
@@ -70,7 +70,7 @@ def _touched(model: nn.Module, number: int) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _scale_stage(stages: nn.ModuleList, a: Tensor, b: Tensor, write) -> None:  # noqa: ANN001
+def _scale_stage(stages: nn.ModuleList, a: Tensor, b: Tensor, write) -> None:
     reduction = stages[-2].downsample.reduction
     blocks = list(stages[-1].blocks)
     with torch.no_grad():
@@ -85,6 +85,6 @@ def _scale_stage(stages: nn.ModuleList, a: Tensor, b: Tensor, write) -> None:  #
                 write(layer, layer.weight.double() / a, bias)
 
 
-def _rows(layer: nn.Module, a: Tensor, shift: Tensor | None, write) -> None:  # noqa: ANN001
+def _rows(layer: nn.Module, a: Tensor, shift: Tensor | None, write) -> None:
     bias = layer.bias.double() if layer.bias is not None else a.new_zeros(layer.out_features)
     write(layer, layer.weight.double() * a[:, None], a * bias + (0 if shift is None else shift))

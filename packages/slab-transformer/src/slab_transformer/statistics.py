@@ -1,4 +1,4 @@
-"""BatchNorm whose statistics leave padding out and may be summed over ranks (Guo et al., 2024, Sections 3.2 and 5.3)."""
+"""BatchNorm whose statistics leave padding out and are summed over ranks (Guo et al., 2024, Section 3.2)."""
 
 import torch
 import torch.distributed as dist
@@ -51,14 +51,14 @@ class _AllSum(torch.autograd.Function):
     """Sum over ranks whose gradient is summed over ranks too, as that of every rank's loss flows into it."""
 
     @staticmethod
-    def forward(ctx, x, group):  # noqa: ANN001, ANN205
+    def forward(ctx, x, group):
         ctx.group = group
         out = x.clone()
         dist.all_reduce(out, group=group)
         return out
 
     @staticmethod
-    def backward(ctx, grad):  # noqa: ANN001, ANN205
+    def backward(ctx, grad):
         out = grad.clone()
         dist.all_reduce(out, group=ctx.group)
         return out, None
@@ -71,9 +71,6 @@ def _all_sum(x: Tensor, bn: nn.Module) -> Tensor:
 @torch.no_grad()
 def _update(bn: nn.Module, mean: Tensor, var: Tensor) -> None:
     bn.num_batches_tracked.add_(1)
-    if bn.momentum is None:
-        weight = 1.0 / bn.num_batches_tracked.to(mean.dtype)
-    else:
-        weight = bn.momentum
+    weight = 1.0 / bn.num_batches_tracked.to(mean.dtype) if bn.momentum is None else bn.momentum
     for running, new in ((bn.running_mean, mean), (bn.running_var, var)):
         running.add_(weight * (new.to(running.dtype) - running))

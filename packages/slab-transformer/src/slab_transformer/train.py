@@ -1,4 +1,4 @@
-"""A plain training loop with the schedule of lambda (Guo et al., 2024, Section 5.1), for experiments and the command line."""
+"""A plain training loop with the schedule of lambda (Guo et al., 2024, Section 5.1)."""
 
 import math
 from collections.abc import Callable, Iterable
