@@ -31,6 +31,7 @@ def convert(
     exclude: Sequence[str] | None = None,
     init: str = "identity",
     momentum: float | None = 0.1,
+    sync: bool = False,
     **schedule: float | int | str | None,
 ) -> ConversionReport:
     """Replace norms, and if wanted attention, in place.
@@ -52,6 +53,7 @@ def convert(
         exclude: Patterns to leave alone.
         init: "identity" or "paper".
         momentum: Of the running statistics.
+        sync: Take statistics over all ranks of a distributed run.
         **schedule: Settings that `PRepBNSchedule(model)` will take.
 
     Returns:
@@ -80,7 +82,7 @@ def convert(
     if norm and sites:
         found = _find_norms(model, wanted, ConversionReport())
     for name, old in found.items():
-        _replace(model, name, old, norm or "", init, momentum)
+        _replace(model, name, old, norm or "", init, momentum, sync)
         report.replaced.append(Change(name, norm or "", f"was {type(old).__name__}({_effective_weight(old).numel()})"))
     masking.install(model)
     put_recipe(
@@ -88,6 +90,7 @@ def convert(
         {
             "norm": norm or before.get("norm"),
             "momentum": momentum,
+            "sync": sync,
             "norms": {**dict(before.get("norms", {})), **dict.fromkeys(found, norm)},
             "attention": {**dict(before.get("attention", {})), **replaced},
             "schedule": settings or before.get("schedule", {}),
@@ -179,7 +182,9 @@ def _effective_weight(old: nn.Module) -> Tensor:
     return seen if not torch.allclose(seen, weight, rtol=0.05, atol=1e-3) else weight
 
 
-def _replace(model: nn.Module, name: str, old: nn.Module, kind: str, init: str, momentum: float | None) -> None:
+def _replace(
+    model: nn.Module, name: str, old: nn.Module, kind: str, init: str, momentum: float | None, sync: bool
+) -> None:
     weight = _effective_weight(old)
     first = next(old.parameters(), None)
     place = first if first is not None else next(model.parameters())
@@ -198,7 +203,7 @@ def _replace(model: nn.Module, name: str, old: nn.Module, kind: str, init: str, 
             rep.bn.weight.zero_()
     if kind == "bn":
         rep.alpha.requires_grad_(False)
-    rep.layer_name = name
+    rep.layer_name, rep.sync = name, sync
     made = PRepBN(old, rep) if kind == "prepbn" else rep
     made.train(old.training)
     parent, _, leaf = name.rpartition(".")

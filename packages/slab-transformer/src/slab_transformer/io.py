@@ -1,6 +1,7 @@
 """Save and load converted and fused models: safetensors, and the recipe (Guo et al., 2024, Section 3) as JSON."""
 
 import copy
+import inspect
 import json
 from importlib import import_module
 from pathlib import Path
@@ -38,7 +39,8 @@ def save(model: nn.Module, directory: str | Path, schedule: PRepBNSchedule | Non
     where = Path(directory)
     where.mkdir(parents=True, exist_ok=True)
     if hasattr(model, "save_pretrained"):
-        model.save_pretrained(where)
+        own = "save_original_format" in inspect.signature(model.save_pretrained).parameters
+        model.save_pretrained(where, **({"save_original_format": False} if own else {}))  # names as in the module tree
     else:
         tensors = {name: t.detach().contiguous() for name, t in _unique_state(model).items()}
         checkpoint.save(where / "model", tensors, method=_METHOD, version=_VERSION, config={"recipe": recipe})
@@ -76,7 +78,8 @@ def load(directory: str | Path, model: nn.Module | None = None) -> nn.Module:
     lacking = [name for name in missing if name not in tied]
     if lacking or unexpected:
         raise ValueError(
-            f"weights of {where} must fit the model; missing {lacking[:3]}, not known {list(unexpected)[:3]}."
+            f"weights of {where} must fit the model; missing {lacking[:3]}, not known {list(unexpected)[:3]}. "
+            "Save it with slab_transformer.save: save_pretrained alone writes some models under older names."
         )
     if hasattr(made, "tie_weights"):
         made.tie_weights()
@@ -142,7 +145,15 @@ def _rebuild(model: nn.Module, recipe: dict) -> None:
     done = fused["norms"] if fused else {}
     for name, kind in recipe.get("norms", {}).items():
         if name not in done:
-            _replace(model, name, model.get_submodule(name), kind, "identity", recipe.get("momentum"))
+            _replace(
+                model,
+                name,
+                model.get_submodule(name),
+                kind,
+                "identity",
+                recipe.get("momentum"),
+                bool(recipe.get("sync")),
+            )
     for name, what in done.items():
         if isinstance(what, int):
             zero = torch.zeros(what, dtype=first.dtype, device=first.device)

@@ -48,7 +48,7 @@ def read_attention_mask(module: nn.Module, args: tuple, kwargs: Mapping[str, obj
 
 def forget_attention_mask(module: nn.Module, args: tuple, kwargs: Mapping[str, object], output: object) -> None:
     """Forward hook: take it away again, but where activations are checkpointed: they are computed once more."""
-    again = getattr(module, "is_gradient_checkpointing", False)
+    again = any(getattr(part, "gradient_checkpointing", False) is True for part in module.modules())
     if module.training and kwargs.get("attention_mask") is not None and not again:
         _set(module, None)
 

@@ -18,8 +18,8 @@ class RepBN(nn.Module):
 
     Channels come last, statistics are over every other position. Outside training it is computed as the one BatchNorm
     that it equals (Lemma 4.1: gamma' = gamma + alpha sigma, beta' = beta + alpha mu). `bn` is a real
-    `torch.nn.BatchNorm1d`, so that `SyncBatchNorm.convert_sync_batchnorm` finds it; on CPU ranks the statistics of such
-    a norm are summed over the default process group as well.
+    `torch.nn.BatchNorm1d`, so that `SyncBatchNorm.convert_sync_batchnorm` finds it (on GPUs). With `sync` statistics are
+    over all ranks of the default process group on any device.
 
     Args:
         num_features: C, the size of the last axis.
@@ -55,6 +55,7 @@ class RepBN(nn.Module):
         self.bn = nn.BatchNorm1d(num_features, eps=eps, momentum=momentum, device=device, dtype=dtype)
         nn.init.constant_(self.bn.weight, gamma_init)
         self.alpha = nn.Parameter(torch.full((1,), float(alpha_init), device=device, dtype=dtype))
+        self.sync = False  # `convert(..., sync=True)` sets it
         self.layer_name = "RepBN"  # `convert` writes the qualified name here, for messages
 
     @property
@@ -78,17 +79,15 @@ class RepBN(nn.Module):
         return out.reshape(x.shape).to(x.dtype)
 
     def _normalise(self, rows: Tensor, mask: Tensor | None) -> Tensor:
-        synced = isinstance(self.bn, nn.SyncBatchNorm)
+        synced = self.sync or isinstance(self.bn, nn.SyncBatchNorm)
         if mask is None and not synced and rows.shape[0] < 2:
             raise ValueError(
                 f"{self.layer_name}: a batch must hold at least 2 positions in training, got {rows.shape[0]} "
                 f"(input of {rows.shape[0]} x {self.num_features}). Its variance is not defined: pass a larger batch."
             )
-        if mask is None and not (synced and rows.device.type == "cpu"):
-            bn = self.bn
-            if rows.dtype == bn.weight.dtype:
-                return cast(Tensor, bn(rows))
-        return masked_batch_norm(rows, mask, self.bn, self.layer_name)
+        if mask is None and not self.sync and rows.dtype == self.bn.weight.dtype:
+            return cast(Tensor, self.bn(rows))
+        return masked_batch_norm(rows, mask, self.bn, self.layer_name, sync=synced)
 
     def _evaluate(self, x: Tensor) -> Tensor:
         bn = self.bn

@@ -5,11 +5,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 
-def masked_batch_norm(rows: Tensor, mask: Tensor | None, bn: nn.Module, name: str = "BatchNorm") -> Tensor:
+def masked_batch_norm(
+    rows: Tensor, mask: Tensor | None, bn: nn.Module, name: str = "BatchNorm", sync: bool = False
+) -> Tensor:
     """BatchNorm of rows (M, C) in training, with statistics of the rows where mask (M,) is True, over all ranks.
 
     The same as BN of the compacted rows: mean and biased variance normalise, the unbiased variance goes to the running
-    statistics (Eq. 1). Ranks are joined when `bn` is a SyncBatchNorm and a process group is there.
+    statistics (Eq. 1). Ranks are joined with `sync`, where a process group is there.
 
     Raises:
         ValueError: A mask of another size, or fewer than two rows that count.
@@ -21,7 +23,7 @@ def masked_batch_norm(rows: Tensor, mask: Tensor | None, bn: nn.Module, name: st
     keep = None if mask is None else mask.reshape(-1, 1).to(rows.dtype)
     real = rows if keep is None else torch.where(keep > 0, rows, 0.0)  # padding may hold NaN
     count = rows.new_tensor([rows.shape[0]]) if keep is None else keep.sum().reshape(1)
-    join = isinstance(bn, nn.SyncBatchNorm) and dist.is_available() and dist.is_initialized()
+    join = sync and dist.is_available() and dist.is_initialized()
     mean, var, count = _moments(real, keep, count, bn if join else None)
     if not torch.compiler.is_compiling() and float(count) < 2:
         raise ValueError(
