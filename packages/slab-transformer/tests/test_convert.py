@@ -25,6 +25,8 @@ def without_dropout(model):
             module.p = 0.0
     model.config.attention_probs_dropout_prob = model.config.attention_dropout = model.config.attn_pdrop = 0.0
     for module in model.modules():
+        if hasattr(module, "drop_prob"):
+            module.drop_prob = 0.0
         if hasattr(module, "attention_dropout"):
             module.attention_dropout = 0.0 if isinstance(module.attention_dropout, float) else nn.Dropout(0.0)
     return model.train()

@@ -182,7 +182,7 @@ class SimplifiedLinearAttention(nn.Module):
         batch, heads, _, head = v.shape
         height, width = self.grid
         prefix, ratio = self.num_prefix_tokens, self.sr_ratio
-        values = v[:, :, prefix:].transpose(-1, -2).reshape(batch * heads, head, -1)
+        values = v[:, :, prefix:].transpose(-1, -2).flatten(0, 1)
         if ratio > 1:
             values = F.interpolate(values, size=height * width, mode="linear")
         out = self.dwc(values.reshape(batch * heads, head, height, width))

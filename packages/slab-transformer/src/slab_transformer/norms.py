@@ -166,7 +166,7 @@ class PRepBN(nn.Module):
         self.divergence: Tensor | None = None
         self._holding = False
         self._done = False
-        self.register_buffer("_lam", torch.ones((), device=rep.alpha.device))
+        self.register_buffer("_lam", torch.ones((), device=rep.alpha.device, dtype=rep.alpha.dtype))
 
     @property
     def lam(self) -> float:
