@@ -53,40 +53,73 @@ GPU = "one GPU, less than an hour"
     "bounds",
     where="Theorem 3.3, Section 3.2",
     says="The constant is below √3 v (a² (4n + 1) + n)^½ and below a bound free of n; sharper ones hold too.",
-    expect=[
-        exact("violations", 0.0, tol=0.0), less("ratio_sharp", 6.0), less("ratio_local", 3.0), less("ratio_ball", 10.0),
-        less("ratio_general", 20.0),
-    ],
+    expect=[exact("violations", 0.0, tol=0.0)],
     smoke=Scale(seeds=1, cases=6),
     cpu=Scale(seeds=5, cases=40),
     full=Scale(seeds=20, cases=1000, needs="1 CPU hour"),
     tolerance=0.5,
-)  # fmt: skip
+)
 def bounds_claim(seed: int, scale: Scale, device: str) -> Metrics:
     """Random heads and tokens, n ≤ 12, d ≤ 6, with and without mask, against dense decompositions."""
     return experiments_theory.random_heads(seed, scale.cases)
 
 
+@METHOD.claim(
+    "looseness",
+    where="beyond the paper",
+    says="There the bounds are small factors above the constant: local 3, sharp 6, ball 10, Theorem 3.3 20.",
+    expect=[
+        less("ratio_local", 3.0), less("ratio_sharp", 6.0), less("ratio_ball", 10.0), less("ratio_general", 20.0),
+    ],
+    smoke=Scale(seeds=1, cases=6),
+    cpu=Scale(seeds=5, cases=40),
+    tolerance=0.5,
+    note="In the first run these gates were part of the claim bounds. Bounds by radius grow with a = ‖A‖R², large "
+    "for tokens and weights of order one; the local bound, which knows the tokens, stays within a factor of 2.",
+)  # fmt: skip
+def looseness(seed: int, scale: Scale, device: str) -> Metrics:
+    """Medians of bound over constant."""
+    return experiments_theory.random_heads(seed, scale.cases)
+
+
 TIGHT = (5, 10, 30, 100, 300)
+SIZES = {"radii": (1.0, 2.0, 3.0), "lengths": (*TIGHT, 200)}
+TIGHT_GATES = [
+    slope({n: f"L_3_{n}" for n in TIGHT}, 0.45, 0.55),
+    monotone([f"L_1_{n}" for n in (30, 100, 200, 300)], "decreasing"),
+    exact("violations", 0.0, tol=0.0),
+    less("looseness", 1.6),
+]
 
 
 @METHOD.claim(
     "tight",
     where="Section 3.1",
     says="√n is attained for reasonable n (adversarial tokens), then the constant stops growing.",
-    expect=[
-        slope({n: f"L_3_{n}" for n in TIGHT}, 0.45, 0.55),
-        monotone([f"L_1_{n}" for n in (30, 100, 200, 300)], "decreasing"),
-        exact("violations", 0.0, tol=0.0),
-        less("looseness", 1.6),
-    ],
-    smoke=Scale(seeds=2, radii=(1.0, 2.0, 3.0), lengths=(*TIGHT, 200)),
-    cpu=Scale(seeds=5, radii=(1.0, 2.0, 3.0), lengths=(*TIGHT, 200)),
+    expect=TIGHT_GATES,
+    smoke=Scale(seeds=2, values="rotation", **SIZES),
+    cpu=Scale(seeds=5, values="rotation", **SIZES),
     tolerance=0.02,
 )
 def tight(seed: int, scale: Scale, device: str) -> Metrics:
-    """A with least eigenvalue −1 in a random basis, random V."""
-    return experiments_theory.adversarial_growth(seed, scale.radii, scale.lengths, causal=False)
+    """A with least eigenvalue −1 in a random basis, V a rotation; constants over ‖Vu‖."""
+    return experiments_theory.adversarial_growth(seed, scale.radii, scale.lengths, scale.values, causal=False)
+
+
+@METHOD.claim(
+    "tight-any-values",
+    where="Section 3.1",
+    says="The same with a random V.",
+    expect=TIGHT_GATES,
+    smoke=Scale(seeds=2, values="random", **SIZES),
+    cpu=Scale(seeds=5, values="random", **SIZES),
+    tolerance=0.02,
+    note="The first run of tight and masked was this one, open: it had not divided by ‖Vu‖, which differs between "
+    "seeds, and a random V can amplify another direction more than u, which the lower bound does not count.",
+)
+def tight_any_values(seed: int, scale: Scale, device: str) -> Metrics:
+    """Directions that V amplifies more than u make the lower bound loose."""
+    return experiments_theory.adversarial_growth(seed, scale.radii, scale.lengths, scale.values, causal=False)
 
 
 @METHOD.claim(
@@ -99,13 +132,13 @@ def tight(seed: int, scale: Scale, device: str) -> Metrics:
         slope({n: f"L_1_{n}" for n in (100, 200, 300)}, 0.0, 0.15),
         exact("violations", 0.0, tol=0.0),
     ],
-    smoke=Scale(seeds=2, radii=(1.0, 2.0, 3.0), lengths=(*TIGHT, 200)),
-    cpu=Scale(seeds=5, radii=(1.0, 2.0, 3.0), lengths=(*TIGHT, 200)),
+    smoke=Scale(seeds=2, values="rotation", **SIZES),
+    cpu=Scale(seeds=5, values="rotation", **SIZES),
     tolerance=0.02,
 )
 def masked(seed: int, scale: Scale, device: str) -> Metrics:
     """The same, masked."""
-    return experiments_theory.adversarial_growth(seed, scale.radii, scale.lengths, causal=True)
+    return experiments_theory.adversarial_growth(seed, scale.radii, scale.lengths, scale.values, causal=True)
 
 
 @METHOD.claim(

@@ -66,17 +66,21 @@ def random_heads(seed: int, cases: int) -> Metrics:
     return {"violations": float(violations)} | {f"ratio_{name}": float(np.median(r)) for name, r in ratios.items()}
 
 
-def _planted(seed: int, d: int = 4) -> AttentionHead:
-    """A symmetric A whose least eigenvalue is −1, in a random basis, and a random V."""
+def _planted(seed: int, values: str, d: int = 4) -> AttentionHead:
+    """A symmetric A whose least eigenvalue is −1, in a random basis; V a random rotation, or "random" altogether."""
     gen = rng(seed)
     basis = torch.linalg.qr(_normal(gen, d, d))[0]
-    values = torch.from_numpy(np.concatenate([[-1.0], gen.uniform(-0.5, 0.5, d - 1)]))
-    return AttentionHead(A=basis @ torch.diag(values) @ basis.mT, V=_normal(gen, d, d))
+    spectrum = torch.from_numpy(np.concatenate([[-1.0], gen.uniform(-0.5, 0.5, d - 1)]))
+    V = _normal(gen, d, d)
+    if values == "rotation":
+        V = torch.linalg.qr(V)[0]
+    return AttentionHead(A=basis @ torch.diag(spectrum) @ basis.mT, V=V)
 
 
-def adversarial_growth(seed: int, radii: Sequence[float], lengths: Sequence[int], causal: bool) -> Metrics:
-    """Constants at the adversarial tokens over ‖Vu‖, by radius and length, between the lower bound and U3."""
-    one = _planted(seed)
+def adversarial_growth(seed: int, radii: Sequence[float], lengths: Sequence[int], values: str, causal: bool) -> Metrics:
+    """Constants at the adversarial tokens over ‖Vu‖, by radius and length, between the lower and the sharp bound."""
+    one = _planted(seed, values)
+    gain = lower(1, 1.0, one.A, one.V)[0]
     layer = one.layer(causal)
     norms = float(torch.linalg.matrix_norm(one.A, 2)), float(torch.linalg.matrix_norm(one.V, 2))
     found: Metrics = {}
@@ -90,7 +94,7 @@ def adversarial_growth(seed: int, radii: Sequence[float], lengths: Sequence[int]
                 most = min(most, masked_mean_field(R, *norms))
             violations += not least <= exact * SLACK <= most * SLACK**2
             loose = max(loose, exact / least)
-            found[f"L_{R:g}_{n}"] = exact
+            found[f"L_{R:g}_{n}"] = exact / gain
     return found | {"violations": float(violations), "looseness": loose} | _by_radius(one, layer, causal)
 
 
