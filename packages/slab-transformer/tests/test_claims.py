@@ -46,12 +46,12 @@ def test_figures_are_drawn(figure, outputs, tmp_path):
 
 
 TINY = {
-    "swap": {"layers": 1, "epochs": 1, "tune_epochs": 1},
-    "linear": {"layers": 1, "epochs": 1, "rates": (1e-3,)},
+    "swap": {"layers": 1, "epochs": 0.1, "tune_epochs": 0.1},
+    "linear": {"layers": 1, "epochs": 0.1, "rates": (1e-3,)},
     "inference-free": {"epochs": 0},
     "linear-cost": {"sides": (14, 28, 56), "calls": 1},
     "language": {"layers": 1, "hidden": 16, "steps": 2, "tokens": 5},
-    "statistics": {"epochs": 1},
+    "statistics": {"epochs": 0.1},
 }
 
 

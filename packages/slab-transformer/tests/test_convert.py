@@ -8,7 +8,7 @@ import pytest
 import slab_transformer as st
 import torch
 import transformers as tf
-from slab_tiny import BUILD, SMALL, TEXT, VISION, as_if_trained, build, logits, swin_config
+from slab_tiny import BUILD, PYRAMID, SMALL, TEXT, VISION, as_if_trained, build, logits, swin_config
 from slab_transformer.example import call, example_inputs
 from slab_transformer.fuse import find_norms, rep_of
 from torch import nn
@@ -383,8 +383,7 @@ def test_feature_maps_for_a_pyramid(kind, gen):
     if kind == "swin":
         body = tf.SwinBackbone(swin_config(out_features=["stage1", "stage2"]))
     else:
-        body = tf.PvtV2Backbone(tf.PvtV2Config(image_size=64, hidden_sizes=[8, 16, 16, 16], depths=[1] * 4,
-                                               num_attention_heads=[1, 2, 2, 2], out_features=["stage2", "stage4"]))  # fmt: skip
+        body = tf.PvtV2Backbone(tf.PvtV2Config(out_features=["stage2", "stage4"], **PYRAMID))
     st.convert(body)
     backbone = st.as_feature_backbone(as_if_trained(body))
     x = torch.randn(2, 3, 32, 48, generator=gen) if kind == "swin" else torch.randn(2, 3, 64, 96, generator=gen)
@@ -476,7 +475,7 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize("how", [[], ["accelerate"]])
+@pytest.mark.parametrize("how", [[], pytest.param(["accelerate"], marks=pytest.mark.slow)])
 def test_statistics_over_two_ranks(how, tmp_path):
     ranks = [
         subprocess.Popen(
@@ -484,7 +483,7 @@ def test_statistics_over_two_ranks(how, tmp_path):
             stderr=subprocess.PIPE,
             text=True,
             env=ENVIRONMENT(rank),
-        )  # fmt: skip
+        )
         for rank in range(2)
     ]
     for process in ranks:

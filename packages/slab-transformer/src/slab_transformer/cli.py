@@ -17,6 +17,7 @@ from .data import image_batches, image_folder
 from .fuse import fuse
 from .io import load, save
 from .recalibrate import recalibrate
+from .recipe import get_recipe, put_recipe
 from .schedule import PRepBNSchedule
 from .train import train
 
@@ -120,6 +121,7 @@ def _train(options: argparse.Namespace) -> str:
     train(model, batches(), loss, steps, rate, warmup=warmup, final_lr=5e-6 * batch / 512, schedule=schedule)
     if options.recalibrate_epochs:
         recalibrate(model, batches(), options.recalibrate_epochs * per_epoch, mode="ema")
+    put_recipe(model, {**get_recipe(model), "builder": [options.model, len(classes), options.image_size]})
     save(model, options.out, schedule)
     right = 0
     with torch.no_grad():

@@ -45,6 +45,8 @@ def example_inputs(model: nn.Module, batch: int = 2) -> object:
         if name == "input_ids" and hasattr(config, "vocab_size"):
             ids = torch.randint(0, config.vocab_size, (batch, 7), generator=gen)
             return {name: ids.to(first.device)}
+    if isinstance(getattr(model, "image_size", None), int):
+        return (torch.randn(batch, 3, model.image_size, model.image_size, generator=gen).to(first),)
     size = getattr(getattr(model, "patch_embed", None), "img_size", None)
     settings = getattr(model, "pretrained_cfg", None) or {}
     if size is not None or "input_size" in settings:  # timm

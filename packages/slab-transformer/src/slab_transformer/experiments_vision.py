@@ -87,13 +87,13 @@ def _chunks(images: Tensor) -> list[dict[str, Tensor]]:
     return [{"pixel_values": part} for part in images.split(256)]
 
 
-def swap(seed: int, layers: int, epochs: int, tune_epochs: int, lr: float) -> Metrics:
+def swap(seed: int, layers: int, epochs: float, tune_epochs: float, lr: float) -> Metrics:
     """Train with LayerNorm, swap the norms, train on: all variants from the same weights, on the same batches."""
     x, y, test_x, test_y = digits(seed)
     per_epoch = len(y) // _BATCH
     base = vit(seed, layers)
-    train(base, endless(x, y, seed), loss_of, epochs * per_epoch, lr)
-    steps = tune_epochs * per_epoch
+    train(base, endless(x, y, seed), loss_of, round(epochs * per_epoch), lr)
+    steps = round(tune_epochs * per_epoch)
     decay = max(1, round(0.7 * steps))
     found: Metrics = {}
     kinds = {
@@ -120,11 +120,11 @@ def swap(seed: int, layers: int, epochs: int, tune_epochs: int, lr: float) -> Me
     return found
 
 
-def linear(seed: int, layers: int, epochs: int, rates: tuple[float, ...]) -> Metrics:
+def linear(seed: int, layers: int, epochs: float, rates: tuple[float, ...]) -> Metrics:
     """Softmax and linear attention, LayerNorm and BatchNorm, each at its best learning rate."""
     x, y, test_x, test_y = digits(seed)
     per_epoch = len(y) // _BATCH
-    steps = epochs * per_epoch
+    steps = round(epochs * per_epoch)
     found: Metrics = {}
     kinds = {
         "softmax": {}, "sla": {"norm": None, "attention": "sla"}, "softmax_bn": {"norm": "bn"},
@@ -157,11 +157,11 @@ def _latency(model: nn.Module, images: Tensor) -> float:
     return 1000 * float(np.median(times[2:]))
 
 
-def after_training(seed: int, drop_path: float, epochs: int, lr: float) -> Metrics:
+def after_training(seed: int, drop_path: float, epochs: float, lr: float) -> Metrics:
     """Loss on test images before and after the statistics are measured again without stochastic depth."""
     x, y, test_x, test_y = digits(seed)
     per_epoch = len(y) // _BATCH
-    steps = epochs * per_epoch
+    steps = round(epochs * per_epoch)
     model = swin(seed, drop_path)
     convert(model, total_steps=steps)
     with isolated(seed):

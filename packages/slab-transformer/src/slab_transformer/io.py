@@ -13,9 +13,9 @@ from torch import nn
 from . import masking
 from .convert import _replace
 from .errors import UnsupportedModuleError
-from .families import build_attention
+from .families import SLAttention, build_attention
 from .fuse import FixedShape, put_module
-from .norms import ChannelAffine
+from .norms import ChannelAffine, PRepBN, RepBN
 from .recipe import get_recipe, put_recipe
 from .report import Change, FusionReport
 from .schedule import PRepBNSchedule
@@ -52,7 +52,7 @@ def load(directory: str | Path, model: nn.Module | None = None) -> nn.Module:
 
     Args:
         directory: What `save` (or `save_pretrained` of a converted transformers model) wrote.
-        model: For models that are not of transformers: one as it was before the conversion.
+        model: For models that are not of transformers: one as it was before the conversion, or after.
 
     Raises:
         ValueError: No model where one is needed, or a folder without a recipe.
@@ -69,6 +69,9 @@ def load(directory: str | Path, model: nn.Module | None = None) -> nn.Module:
     else:
         found = checkpoint.load(where / "model", method=_METHOD, framework="torch")
         recipe, tensors = dict(found.config["recipe"]), found.tensors
+        if model is None and "builder" in recipe:
+            name, classes, size = recipe["builder"]
+            model = getattr(import_module("slab_transformer.models"), name)(classes, size)
         if model is None:
             raise ValueError(f"model must be given to load {where}: build it as before the conversion.")
         made = model
@@ -141,10 +144,11 @@ def _rebuild(model: nn.Module, recipe: dict) -> None:
     fused = recipe.get("fused")
     first = next(model.parameters())
     for name, arguments in recipe.get("attention", {}).items():
-        build_attention(model, name, arguments, first)
+        if not isinstance(model.get_submodule(name), SLAttention):
+            build_attention(model, name, arguments, first)
     done = fused["norms"] if fused else {}
     for name, kind in recipe.get("norms", {}).items():
-        if name not in done:
+        if name not in done and not isinstance(model.get_submodule(name), (PRepBN, RepBN)):
             _replace(
                 model,
                 name,

@@ -18,8 +18,8 @@ class RepBN(nn.Module):
 
     Channels come last, statistics are over every other position. Outside training it is computed as the one BatchNorm
     that it equals (Lemma 4.1: gamma' = gamma + alpha sigma, beta' = beta + alpha mu). `bn` is a real
-    `torch.nn.BatchNorm1d`, so that `SyncBatchNorm.convert_sync_batchnorm` finds it (on GPUs). With `sync` statistics are
-    over all ranks of the default process group on any device.
+    `torch.nn.BatchNorm1d`, so that `SyncBatchNorm.convert_sync_batchnorm` finds it (on GPUs). With `sync` statistics
+    are over all ranks of the default process group, on any device.
 
     Args:
         num_features: C, the size of the last axis.
