@@ -279,9 +279,20 @@ def test_resizing_keeps_a_constant_position_term(gen):
 
 
 def test_gradients(gen):
-    norm = st.RepBN(3, dtype=torch.float64)
+    norm = trained_norm(3, gen).train()
     x = f64(5, 3, gen=gen).requires_grad_()
-    assert torch.autograd.gradcheck(lambda t: norm(t), (x,))
+    weights = (norm.alpha, norm.bn.weight, norm.bn.bias)
+    assert torch.autograd.gradcheck(lambda t, *_: norm(t), (x, *weights))
+    plain = nn.BatchNorm1d(3, dtype=torch.float64)
+    plain.load_state_dict(norm.bn.state_dict())
+    found = torch.autograd.grad(norm(x).tanh().sum(), (x, *weights))
+    composed = plain(x) + norm.alpha * x
+    wanted = torch.autograd.grad(composed.tanh().sum(), (x, norm.alpha, plain.weight, plain.bias))
+    for one, two in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, two, rtol=0, atol=1e-12)
+    for (name, one), (_, two) in zip(norm.bn.named_buffers(), plain.named_buffers(), strict=True):
+        if name != "num_batches_tracked":  # the check of gradients ran it often, with about the same input
+            assert one.shape == two.shape
     mask = torch.tensor([True, True, False, True, True])
     assert torch.autograd.gradcheck(lambda t: norm(t, mask), (x,))
     q, k, v = (f64(1, 2, 5, 3, gen=gen).requires_grad_() for _ in range(3))

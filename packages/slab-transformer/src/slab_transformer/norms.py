@@ -8,7 +8,7 @@ from offprints.checks import require_finite, require_kind, require_range, requir
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .statistics import masked_batch_norm
+from .statistics import masked_batch_norm, rep_batch_norm
 
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -73,21 +73,21 @@ class RepBN(nn.Module):
         if not self.training and not self.bn.training:
             return self._evaluate(work).to(x.dtype)
         rows = work.reshape(-1, self.num_features)
-        out = self._normalise(rows, mask) + self.alpha.to(work.dtype) * rows
-        if mask is not None:
-            out = torch.where(mask.reshape(-1, 1), out, rows)
+        out = self._train(rows, mask)
         return out.reshape(x.shape).to(x.dtype)
 
-    def _normalise(self, rows: Tensor, mask: Tensor | None) -> Tensor:
+    def _train(self, rows: Tensor, mask: Tensor | None) -> Tensor:
         synced = self.sync or isinstance(self.bn, nn.SyncBatchNorm)
         if mask is None and not synced and rows.shape[0] < 2:
             raise ValueError(
                 f"{self.layer_name}: a batch must hold at least 2 positions in training, got {rows.shape[0]} "
                 f"(input of {rows.shape[0]} x {self.num_features}). Its variance is not defined: pass a larger batch."
             )
+        alpha = self.alpha.to(rows.dtype)
         if mask is None and not self.sync and rows.dtype == self.bn.weight.dtype:
-            return cast(Tensor, self.bn(rows))
-        return masked_batch_norm(rows, mask, self.bn, self.layer_name, sync=synced)
+            return rep_batch_norm(rows, alpha, self.bn)
+        out = torch.addcmul(masked_batch_norm(rows, mask, self.bn, self.layer_name, sync=synced), alpha, rows)
+        return out if mask is None else torch.where(mask.reshape(-1, 1), out, rows)
 
     def _evaluate(self, x: Tensor) -> Tensor:
         bn = self.bn

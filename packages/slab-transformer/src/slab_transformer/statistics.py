@@ -3,6 +3,8 @@
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
 
 def masked_batch_norm(
@@ -32,6 +34,43 @@ def masked_batch_norm(
     _update(bn, mean.detach(), var.detach() * (count / (count - 1)))
     scale = bn.weight.to(rows.dtype) * torch.rsqrt(var + bn.eps)
     return (real - mean) * scale + bn.bias.to(rows.dtype)
+
+
+def rep_batch_norm(rows: Tensor, alpha: Tensor, bn: nn.Module) -> Tensor:
+    """RepBN of rows (M, C) in training (Eq. 4): BN with the batch's statistics plus alpha times the rows.
+
+    On a CPU in one pass after the statistics, as the one BatchNorm that it equals for this batch (Lemma 4.1);
+    elsewhere, and for a BatchNorm of another class, as BatchNorm and a multiply-add.
+    """
+    fused = rows.device.type == "cpu" and type(bn) is nn.BatchNorm1d and bn.training
+    if not fused or torch.compiler.is_compiling():
+        return bn(rows).addcmul(rows, alpha)
+    with torch.no_grad():
+        mean, var = torch.batch_norm_update_stats(rows, None, None, 0.0)  # both of this batch, the variance biased
+        _update(bn, mean, var * (rows.shape[0] / (rows.shape[0] - 1)))
+    return _OneBatchNorm.apply(rows, bn.weight, bn.bias, alpha, mean, var, bn.eps)
+
+
+class _OneBatchNorm(torch.autograd.Function):
+    """(gamma + alpha sigma) (x - mu) / sigma + beta + alpha mu, with mu and sigma of x (Lemma 4.1)."""
+
+    @staticmethod
+    def forward(ctx, rows, gamma, beta, alpha, mean, var, eps):
+        ctx.save_for_backward(rows, gamma, alpha, mean, var)
+        ctx.eps = eps
+        sigma = torch.sqrt(var + eps)
+        return F.batch_norm(rows, mean, var, gamma + alpha * sigma, beta + alpha * mean, False, 0.0, eps)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        rows, gamma, alpha, mean, var = ctx.saved_tensors
+        grad = grad.contiguous()
+        of_x, of_gamma, of_beta = torch.ops.aten.native_batch_norm_backward(
+            grad, rows, gamma, None, None, mean, torch.rsqrt(var + ctx.eps), True, ctx.eps, [True, True, True]
+        )
+        of_alpha = torch.vdot(grad.flatten(), rows.flatten()).reshape(1)
+        return of_x.addcmul_(grad, alpha), of_gamma, of_beta, of_alpha, None, None, None
 
 
 def _moments(real: Tensor, keep: Tensor | None, count: Tensor, sync: nn.Module | None) -> tuple[Tensor, Tensor, Tensor]:
