@@ -66,6 +66,8 @@ _KINDS = {  # class name -> (paths of q, k, v, output; or of qkv, output), what 
     "Attention": (("qkv", "proj"), "tensor"),  # timm's ViT and DeiT
     "WindowAttention": (("qkv", "proj"), "tensor"),  # timm's Swin
 }
+_PYRAMID = {"Attention": (("q", "kv", "proj"), "tensor")}  # timm's PVT-v2
+_REDUCTIONS = ("sequence_reduction", "spatial_reduction", "sr")  # of PVT, PVT-v2, timm
 _OLD = {  # transformers before 5.x moved the projections
     "ViTAttention": (("attention.query", "attention.key", "attention.value", "output.dense"), "tensor"),
     "DeiTAttention": (("attention.query", "attention.key", "attention.value", "output.dense"), "tensor"),
@@ -92,7 +94,8 @@ def attention_sites(
             f"{type(model).__name__} has no attention that can be replaced: ViT, DeiT, Swin, PVT and PVT-v2 have. "
             "Language models keep softmax attention (attention=None)."
         )
-    hierarchical = type(found[0][1]).__name__ not in ("ViTAttention", "DeiTAttention", "Attention")
+    flat = ("ViTAttention", "DeiTAttention", "Attention")
+    hierarchical = type(found[0][1]).__name__ not in flat or "kv" in found[0][2]
     stage_of = {name: _stage(name) if hierarchical else 0 for name, *_ in found}
     window = type(found[0][1]).__name__ in ("SwinAttention", "WindowAttention")
     chosen = set(stages) if stages is not None else ({0, 1} if window else set(stage_of.values()))
@@ -104,7 +107,7 @@ def attention_sites(
     for name, module, projections, returns in found:
         if stage_of[name] not in chosen or not wanted(name):
             report.left.append(Change(name, "left", f"softmax attention of stage {stage_of[name]}"))
-        elif getattr(module, "linear_attention", False):
+        elif getattr(module, "linear_attention", False) or getattr(module, "pool", None) is not None:
             report.left.append(Change(name, "left", "pools its keys to 7 x 7: not an attention over the grid"))
         else:
             sites.append(_site(model, name, module, projections, returns, sizes))
@@ -112,7 +115,7 @@ def attention_sites(
 
 
 def _kind_of(module: nn.Module) -> tuple[dict[str, nn.Module], str] | None:
-    for table in (_KINDS, _OLD):
+    for table in (_KINDS, _PYRAMID, _OLD):
         paths, returns = table.get(type(module).__name__, ((), ""))
         try:
             layers = [module.get_submodule(path) for path in paths]
@@ -120,6 +123,8 @@ def _kind_of(module: nn.Module) -> tuple[dict[str, nn.Module], str] | None:
             continue
         if len(layers) == 4:
             return dict(zip("qkvo", layers, strict=True)), returns
+        if len(layers) == 3:
+            return dict(zip(("q", "kv", "o"), layers, strict=True)), returns
         if len(layers) == 2:
             return {"qkv": layers[0], "o": layers[1]}, returns
     return None
@@ -174,12 +179,12 @@ def _site(model, name, module, projections, returns, sizes) -> Site:
     if grid is None:
         grid = _grid_of(model)
     inner = getattr(module, "self", module)
-    ratio = getattr(inner, "sequences_reduction_ratio", getattr(inner, "spatial_reduction_ratio", 1))
-    sr = getattr(inner, "sequence_reduction", getattr(inner, "spatial_reduction", None)) if ratio > 1 else None
+    sr = next((m for name, m in inner.named_children() if name in _REDUCTIONS and isinstance(m, nn.Conv2d)), None)
+    sr_norm = next((m for name, m in inner.named_children() if name in ("layer_norm", "norm")), None)
     prefix = tokens - grid[0] * grid[1]
     if prefix < 0:
         raise ValueError(f"{name}: {tokens} tokens do not fill a grid of {grid[0]} x {grid[1]}.")
-    return Site(name, projections, grid, heads, prefix, returns, sr, getattr(inner, "layer_norm", None))
+    return Site(name, projections, grid, heads, prefix, returns, sr, sr_norm)
 
 
 def _inner_heads(module: nn.Module) -> int:
@@ -255,6 +260,10 @@ def _copy_projections(sla: SimplifiedLinearAttention, site: Site) -> None:
     if "qkv" in given:
         biases = given["qkv"].bias.chunk(3) if given["qkv"].bias is not None else (None,) * 3
         pairs += list(zip((sla.q, sla.k, sla.v), given["qkv"].weight.chunk(3), biases, strict=True))
+    elif "kv" in given:
+        biases = given["kv"].bias.chunk(2) if given["kv"].bias is not None else (None,) * 2
+        pairs += [(sla.q, given["q"].weight, given["q"].bias)]
+        pairs += list(zip((sla.k, sla.v), given["kv"].weight.chunk(2), biases, strict=True))
     else:
         pairs += [(getattr(sla, key), given[key].weight, given[key].bias) for key in "qkv"]
     for layer, weight, bias in pairs:

@@ -146,4 +146,4 @@ def shap_top_k(model: object, background: np.ndarray, k: int = 4) -> TopK:
         return TopK(lambda X: explainer.shap_values(np.asarray(X)), k)
     except Exception:  # shap names no type for "not a tree"
         explainer = shap.Explainer(predict, np.asarray(background))
-        return TopK(lambda X: explainer(np.asarray(X)).values, k)
+        return TopK(lambda X: explainer(np.asarray(X)).values, k)  # pyrefly: ignore[missing-attribute] -- shap returns an Explanation here
