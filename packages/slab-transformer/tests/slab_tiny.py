@@ -66,5 +66,20 @@ def as_if_trained(model, seed=1):
     return model.eval()
 
 
+def first_layer(model):
+    """The first block of a ViT; transformers 5.0 keeps them elsewhere."""
+    return vit_layers(model)[0]
+
+
+def vit_layers(model):
+    body = getattr(model, "vit", model)
+    return body.layers if hasattr(body, "layers") else body.encoder.layer
+
+
+def linear_of(block):
+    """The layer that the second norm of a ViT's block feeds."""
+    return block.mlp.fc1 if hasattr(block, "mlp") else block.intermediate.dense
+
+
 def logits(outputs):
     return outputs.logits if hasattr(outputs, "logits") else outputs.last_hidden_state

@@ -6,7 +6,7 @@ import math
 import pytest
 import slab_transformer as st
 import torch
-from slab_tiny import as_if_trained, build
+from slab_tiny import as_if_trained, build, first_layer
 from slab_transformer.cli import main
 from slab_transformer.cswin import CSwin, StripeAttention
 from slab_transformer.data import digits, image_batches, image_folder
@@ -170,7 +170,7 @@ def with_layer(layer):
 def masked():
     model = build("vit")
     st.convert(model, norm=None, attention="sla")
-    return model.vit.layers[0].attention(torch.zeros(1, 17, 16, dtype=torch.float64), torch.zeros(1, 1, 17, 17))
+    return first_layer(model).attention(torch.zeros(1, 17, 16, dtype=torch.float64), torch.zeros(1, 1, 17, 17))
 
 
 @pytest.mark.parametrize("case", VALUES)

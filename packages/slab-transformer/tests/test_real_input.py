@@ -5,7 +5,7 @@ import copy
 import pytest
 import slab_transformer as st
 import torch
-from slab_tiny import as_if_trained, build
+from slab_tiny import as_if_trained, build, vit_layers
 from slab_transformer.cli import main
 from slab_transformer.data import digits, documentation, image_batches, image_folder
 from slab_transformer.experiments_vision import accuracy, endless, loss_of, vit
@@ -131,8 +131,8 @@ def test_models_of_the_paper_have_its_sizes():
     assert (schedule.warmup_steps, schedule.decay_steps) == (10_000, 18_000)
     assert (model.model.norm.rep.alpha == 0).all()
     deit = slab_deit_tiny(num_classes=10, image_size=32, total_steps=10)
-    assert sum(p.numel() for p in deit.body.layers.parameters()) == pytest.approx(5.3e6, rel=0.05)
-    assert deit.body.layers[0].attention.sla.num_prefix_tokens == 0
+    assert sum(p.numel() for p in vit_layers(deit.body).parameters()) == pytest.approx(5.3e6, rel=0.05)
+    assert vit_layers(deit.body)[0].attention.sla.num_prefix_tokens == 0
     assert deit.eval().train()(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
 
 

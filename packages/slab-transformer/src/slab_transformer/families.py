@@ -115,6 +115,8 @@ def attention_sites(
 
 
 def _kind_of(module: nn.Module) -> tuple[dict[str, nn.Module], str] | None:
+    if hasattr(module, "logit_scale"):  # Swin-v2: cosine attention with biases of its own
+        return None
     for table in (_KINDS, _PYRAMID, _OLD):
         paths, returns = table.get(type(module).__name__, ((), ""))
         try:

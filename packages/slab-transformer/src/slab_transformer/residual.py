@@ -55,10 +55,17 @@ def fold_into_residual(model, plans):
 
 def _writers_and_readers(block: nn.Module) -> tuple[list[nn.Module], list[nn.Module]]:
     attention = block.attention
+    if hasattr(block, "mlp"):
+        inside, outside = block.mlp.fc1, block.mlp.fc2
+    else:  # transformers 5.0
+        inside, outside = block.intermediate.dense, block.output.dense
     if hasattr(attention, "sla"):
         sla = attention.sla
-        return [sla.proj, block.mlp.fc2], [sla.q, sla.k, sla.v, block.mlp.fc1]
-    return [attention.o_proj, block.mlp.fc2], [attention.q_proj, attention.k_proj, attention.v_proj, block.mlp.fc1]
+        return [sla.proj, outside], [sla.q, sla.k, sla.v, inside]
+    if hasattr(attention, "o_proj"):
+        return [attention.o_proj, outside], [attention.q_proj, attention.k_proj, attention.v_proj, inside]
+    old = attention.self
+    return [attention.output.dense, outside], [old.query, old.key, old.value, inside]
 
 
 def _touched(model: nn.Module, number: int) -> tuple[str, ...]:
