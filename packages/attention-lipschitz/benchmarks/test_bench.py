@@ -1,9 +1,16 @@
 """Duels: closed-form derivatives and Lanczos against automatic and dense ones and the released power iteration."""
 
+import warnings
+
 import torch
 from attention_lipschitz import AttentionLayer, local_lipschitz
 from attention_lipschitz.baselines import dense_constant, published_power_iteration
+from attention_lipschitz.operators import differentiable_attention
 from offprints.seeding import rng
+
+with warnings.catch_warnings():  # torch warns of its own scripting when a forward-mode rule is first used
+    warnings.simplefilter("ignore", DeprecationWarning)
+    torch.func.jvp(torch.square, (torch.ones(1),), (torch.ones(1),))
 
 
 class Case:
@@ -85,7 +92,8 @@ def test_product(duel):
 
     def linearised(case):
         if id(case) not in traced:
-            traced[id(case)] = torch.func.linearize(case.attention, case.X)[1]
+            with differentiable_attention():  # nor of its traces
+                traced[id(case)] = torch.func.linearize(case.attention, case.X)[1]
         return traced[id(case)](case.E)
 
     duel(
