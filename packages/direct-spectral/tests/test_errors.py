@@ -2,6 +2,7 @@
 """Bad input: every row says what, where, got, expected, hint; and what is allowed does no harm."""
 
 import math
+import re
 import warnings
 
 import numpy as np
@@ -211,7 +212,11 @@ ROWS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("act", "kind", "text"), ROWS, ids=[f"{i}-{row[2][:40]}" for i, row in enumerate(ROWS)])
+@pytest.mark.parametrize(
+    ("act", "kind", "text"),
+    ROWS,
+    ids=[f"{i}-{re.sub(r'[^A-Za-z0-9]+', ' ', row[2])[:40]}" for i, row in enumerate(ROWS)],
+)
 def test_a_bad_call_says_what_is_wrong(act, kind, text):
     with pytest.raises(kind, match=text):
         act()
