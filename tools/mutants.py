@@ -130,7 +130,7 @@ def pytest(arguments: Iterable[str], timeout: float | None = None, path: str = "
 def touching(data: CoverageData, path: Path, line: int) -> list[str]:
     """Tests that run a line; none where only an import or another process does."""
     contexts = data.contexts_by_lineno(str(path)).get(line, [])
-    return sorted({context.split("|")[0] for context in contexts if context})
+    return sorted({context.rpartition("|")[0] for context in contexts if context})
 
 
 def survives(mutant: Mutant, package: Path, tests: list[str], timeout: float) -> bool:
