@@ -170,6 +170,8 @@ def published_curve(seed: int, scale: Scale, device: str) -> Metrics:
     cpu=Scale(seeds=5, layer=6, lengths=(2, 8, 32, 96), samples=2, size={}),
     full=Scale(seeds=10, layer=6, lengths=tuple(range(2, 503, 20)), samples=10, size={}, needs=GPU),
     tolerance=0.05,
+    note="Open for GPT-2: the constant grows at every seed, with exponents from 0.18 to 0.45 where text has 0.09. What "
+    "the seeds differ in was not looked into. BERT passes.",
 )
 def adversarial_and_real(seed: int, scale: Scale, device: str) -> Metrics:
     """Exponents of n, R = 100, tokens made for head 0."""
