@@ -354,6 +354,7 @@ def test_10_load_continues_identically(tmp_path, kind):
 
 @quick
 @example(seed=844)
+@example(seed=6634)  # polishing finds nothing better on one side: the conic solver's digits are left, 2e-7 apart
 @given(seed=seeds)
 def test_11_translation_and_rotation(seed):
     f, gen = max_affine(DIM, 8, seed), np.random.default_rng(seed)
@@ -382,4 +383,4 @@ def test_11_translation_and_rotation(seed):
         if k and abs(model - record[-1][0]) <= 1e-12:
             assert model == pytest.approx(value, abs=1e-12)
             break  # F(x) = f~: rounding decides between an old and a new reply, both are right, and the runs part
-        assert slope_moved == pytest.approx(turn @ slope, abs=1e-7)
+        assert slope_moved == pytest.approx(turn @ slope, abs=1e-6)
