@@ -9,6 +9,7 @@ import ast
 import html
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import latex2mathml.converter
@@ -49,26 +50,35 @@ def api_page(package: Package) -> str:
     exported = set(public_names(package))
     parts = [f"# {package.dist}: API\n\n::: {package.module}\n"] if exported and not package.is_core else []
     parts = parts or [f"# {package.dist}: API\n"]
+    for name, file in public_modules(package):
+        offered = [item for item in offers(file) if item not in exported or package.is_core]
+        if offered:
+            members = "".join(f"\n        - {item}" for item in offered)
+            options = f"    options:\n      heading_level: 3\n      members:{members}\n"
+            parts.append(f"## {package.module}.{name}\n\n::: {package.module}.{name}\n{options}")
+    return "\n".join(parts)
+
+
+def public_modules(package: Package) -> Iterator[tuple[str, Path]]:
+    """Name and file of each; of a folder that only imports its modules when they are asked for, those modules."""
     for path in sorted(package.source.glob("[a-z]*")):
         file = path / "__init__.py" if path.is_dir() else path
         if file.suffix != ".py" or not file.exists() or file in claims_side(package) or path.stem in COMMANDS:
             continue
-        offered = [name for name in offers(file) if name not in exported or package.is_core]
-        if offered:
-            members = "".join(f"\n        - {name}" for name in offered)
-            options = f"    options:\n      heading_level: 3\n      members:{members}\n"
-            parts.append(f"## {package.module}.{path.stem}\n\n::: {package.module}.{path.stem}\n{options}")
-    return "\n".join(parts)
+        if path.is_dir() and "__getattr__" in offers(file, hidden=True):
+            yield from ((f"{path.stem}.{inner.stem}", inner) for inner in sorted(path.glob("[a-z]*.py")))
+        else:
+            yield path.stem, file
 
 
-def offers(file: Path) -> list[str]:
-    """The public names of a module: its `__all__`, or the functions and classes that it defines."""
+def offers(file: Path, hidden: bool = False) -> list[str]:
+    """The public names of a module: its `__all__`, or the functions and classes it defines (all, with `hidden`)."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     for node in tree.body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__" and not hidden:
             return list(ast.literal_eval(node.value))
     defined = (node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef))
-    return [node.name for node in defined if not node.name.startswith("_")]
+    return [node.name for node in defined if hidden or not node.name.startswith("_")]
 
 
 @event_priority(100)  # before mkdocstrings reads its settings
